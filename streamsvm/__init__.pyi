@@ -76,6 +76,8 @@ def fit(
     split: Literal["auto", "classes", "rows"] = 'auto',
     splits: int = 1,
     format: Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None = None,
+    delimiter: str | None = None,
+    decimal: Literal[".", ","] | None = None,
     like: str | Path | None = None,
     text: str | Sequence[str] = (),
     analyzer: Literal["word", "char", "char_wb"] | None = None,
@@ -121,9 +123,10 @@ def fit(
         `convert` makes them of a table, one for each value. What is for a store alone is refused for a
         matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix; a store has its own. Or, for AnnData, what `label` is. For several labels a row: a
-        list with a list of labels for each row; or an indicator matrix (array, sparse or DataFrame) of zeros
-        and ones, whose classes are the numbers of its columns, or their names in a DataFrame.
+        Labels of a matrix; a store has its own. Or what `label` is, for AnnData and DataFrames.
+        For several labels a row: a list with a list of labels for each row; or an indicator matrix (array,
+        sparse or DataFrame) of zeros and ones, whose classes are the numbers of its columns, or their names
+        in a DataFrame.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
         ``chain``: the rows of a group stand together, in their order. For AnnData in memory also the name of
@@ -243,6 +246,10 @@ def fit(
         many workers there are.
     format : Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None
         Kind of the files, if text has another suffix than that of its kind.
+    delimiter : str | None
+        CSV: character between fields; by default the one of , ; | and tab that line 1 has most often.
+    decimal : Literal[".", ","] | None
+        CSV: the decimal mark; by default a comma if it separates no fields and more columns are numbers.
     like : str | Path | None
         Store, run or model whose classes, index base and width are used, as for test data: values of other
         features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
@@ -258,13 +265,13 @@ def fit(
         With text: there are 2**bits features; by default 2**20.
     drop : str | Sequence[str]
         Columns of a table that are not used. All others, but the labels, become features: numbers and
-        booleans as they are, and texts one feature for each of their values.
+        booleans as they are, dates as days and years, texts one feature for each value.
     categorical : str | Sequence[str]
-        Columns of numbers that are categories, such as codes.
+        Columns of numbers or dates that are categories, such as codes.
     missing : Literal["error", "0", "mean", "indicator"]
-        What a missing number of a table becomes: an error; 0; the mean of its column; or 0, and a feature
-        COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept; categories that
-        lack values have such a feature, too. With `like` it is what the earlier data has.
+        What a missing number or date of a table becomes: an error; 0; the mean of its column; or 0, and a
+        feature COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept;
+        categories that lack values have such a feature, too. With `like` it is what the earlier data has.
     labels_as : Literal["numbers", "text"] | None
         How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and
         the like are missing; or as the text that they are. By default as those of like, or as numbers. Labels
@@ -754,6 +761,8 @@ def tune(
     split: Literal["auto", "classes", "rows"] = 'auto',
     splits: int = 1,
     format: Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None = None,
+    delimiter: str | None = None,
+    decimal: Literal[".", ","] | None = None,
     like: str | Path | None = None,
     text: str | Sequence[str] = (),
     analyzer: Literal["word", "char", "char_wb"] | None = None,
@@ -878,6 +887,10 @@ def tune(
         many workers there are.
     format : Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None
         Kind of the files, if text has another suffix than that of its kind.
+    delimiter : str | None
+        CSV: character between fields; by default the one of , ; | and tab that line 1 has most often.
+    decimal : Literal[".", ","] | None
+        CSV: the decimal mark; by default a comma if it separates no fields and more columns are numbers.
     like : str | Path | None
         Store, run or model whose classes, index base and width are used, as for test data: values of other
         features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
@@ -893,13 +906,13 @@ def tune(
         With text: there are 2**bits features; by default 2**20.
     drop : str | Sequence[str]
         Columns of a table that are not used. All others, but the labels, become features: numbers and
-        booleans as they are, and texts one feature for each of their values.
+        booleans as they are, dates as days and years, texts one feature for each value.
     categorical : str | Sequence[str]
-        Columns of numbers that are categories, such as codes.
+        Columns of numbers or dates that are categories, such as codes.
     missing : Literal["error", "0", "mean", "indicator"]
-        What a missing number of a table becomes: an error; 0; the mean of its column; or 0, and a feature
-        COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept; categories that
-        lack values have such a feature, too. With `like` it is what the earlier data has.
+        What a missing number or date of a table becomes: an error; 0; the mean of its column; or 0, and a
+        feature COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept;
+        categories that lack values have such a feature, too. With `like` it is what the earlier data has.
     labels_as : Literal["numbers", "text"] | None
         How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and
         the like are missing; or as the text that they are. By default as those of like, or as numbers. Labels

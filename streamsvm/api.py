@@ -80,9 +80,10 @@ def fit(
         `convert` makes them of a table, one for each value. What is for a store alone is refused for a
         matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix; a store has its own. Or, for AnnData, what `label` is. For several labels a row: a
-        list with a list of labels for each row; or an indicator matrix (array, sparse or DataFrame) of zeros
-        and ones, whose classes are the numbers of its columns, or their names in a DataFrame.
+        Labels of a matrix; a store has its own. Or what `label` is, for AnnData and DataFrames.
+        For several labels a row: a list with a list of labels for each row; or an indicator matrix (array,
+        sparse or DataFrame) of zeros and ones, whose classes are the numbers of its columns, or their names
+        in a DataFrame.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
         ``chain``: the rows of a group stand together, in their order. For AnnData in memory also the name of
@@ -160,13 +161,13 @@ def fit(
         if encoding is not None:
             data = hashed(data, encoding, asked.dtype, InputError)
         check_is_matrix(data)
-        of_files = {name: value for name, value in reading.given().items() if name not in (encoding or ())}
         check_of_matrix(
-            settings, **of_files, out=out, cluster=cluster, force=force, resume_or_start=resume_or_start,
-            keep_data=not keep_data,
+            settings, **of_files(reading, data, encoding or {}), out=out, cluster=cluster, force=force,
+            resume_or_start=resume_or_start, keep_data=not keep_data,
         )  # fmt: skip
         with shown(progress) as progress:
             how = Execution(Callbacks.of(report, progress, stop), workers=workers)
+            tables["missing"] = reading.missing
             model = train(open_matrix((data, y, groups), asked, how, tables, encoding=encoding), how)[1]
             assert model is not None
             return model
@@ -196,6 +197,12 @@ def fit(
 def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
     """Take the settings of a kind out of `settings`, in place, and return them."""
     return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
+
+
+def of_files(reading: ReadingSettings, X: Any, encoding: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of reading that are given, but for those of texts in memory, or of a DataFrame."""
+    applies = {*encoding, *(["missing"] if hasattr(X, "columns") else [])}
+    return {name: value for name, value in reading.given().items() if name not in applies}
 
 
 def check_of_store(out: Any, **of_matrix: Any) -> None:

@@ -30,7 +30,8 @@ from streamsvm.transforms import parse_transforms
 
 Paths = Sequence[str | os.PathLike[str]]
 
-_OF_VALID = ("format", "labels_as", "multilabel", "on_error")  # the others are as in the training data
+# The others are as in the training data.
+_OF_VALID = ("format", "delimiter", "decimal", "labels_as", "multilabel", "on_error")
 _OF_CONVERSION = ("label", "labels", "weights", "layer", "raw", "obsm", "join")  # and of a store
 
 

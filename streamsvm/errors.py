@@ -218,7 +218,7 @@ class ModelError(StreamsvmError):
 
 
 class FeatureError(StreamsvmError):
-    """Raised if data and model have no feature name in common."""
+    """Raised if data and model have no feature name in common, or the data lacks a column of a table."""
 
 
 class Interrupted(StreamsvmError):

@@ -79,7 +79,7 @@ def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Pa
             ((atlas,), InputError, r"y is missing: .* or label, the name of a column of obs"),
             ((atlas.X,), InputError, "^y is missing: give one label for each row$"),
             ((atlas, "type"), InputError, "obs has no column 'type'; it has 'cell_type'"),
-            ((atlas.X, "cell_type"), SettingsError, "names no column: only AnnData has obs"),
+            ((atlas.X, "cell_type"), SettingsError, "X has no column 'cell_type'; .* give y, the labels"),
         ):
             with pytest.raises(error, match=words):
                 function(*first, *given)

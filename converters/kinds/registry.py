@@ -45,6 +45,7 @@ KINDS = {
     "anndata": Kind("stored.StoredReader", frozenset({"label", "join", "layer", "raw", "obsm"})),
     **dict.fromkeys(sorted(MATRICES), _MATRIX),
     **dict.fromkeys(sorted(TABLES), _TABLE),
+    **dict.fromkeys(("csv", "tsv"), _TABLE._replace(options=_TABLE.options | {"delimiter", "decimal"})),
 }
 _SPECIFIC = frozenset().union(*(kind.options for kind in KINDS.values()))
 
@@ -92,7 +93,7 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
             raise InputError(f"{path} is not a regular file, as {title} must be", remedy=TO_FILE)
     for option in options.changed(sorted(_SPECIFIC - kind.options)):
         is_table = Remedy(f"if {inputs[0]} is a table, give {{}}", Option("format", "csv"))
-        remedy = is_table if name == "libsvm" and option in _TABLE.options else None
+        remedy = is_table if name == "libsvm" and option in KINDS["csv"].options else None
         if option == "labels" and "label" in kind.options:
             remedy = Remedy("name a column with {}", Option("label", os.path.basename(str(options.labels))))
         raise SettingsError(f"{option} does not apply to {title}", remedy=remedy, setting=option)

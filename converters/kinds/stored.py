@@ -67,7 +67,8 @@ class StoredReader(Reader):
 
     def _matched(self, store: Store, like: DataSchema) -> Store:
         """Return the store with the features of earlier data."""
-        match = match_features(store.feature_names(), like.names, str(store.path), model=str(like.path))
+        where, model = str(store.path), str(like.path)
+        match = match_features(store.feature_names(), like.names, where, model=model, encoding=like.encoding)
         self.notes += [] if match.message is None else [str(match.message)]
         store = matched(store, match, list(like.names or ()))
         if store.n_features > like.n_features:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts
 from streamsvm_converters.label_codes import MISSING
-from streamsvm_converters.tables.batches import TableFile, listed
+from streamsvm_converters.tables.batches import OfDates, TableFile, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
 from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, joined_texts
@@ -36,7 +36,8 @@ class TableReader(Reader):
     def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
         memory = options.memory // 2
-        self._tables = [TableFile(path, str(options.format), memory) for path in inputs]
+        how = str(options.format), memory, options.delimiter or "", options.decimal or ""
+        self._tables = [TableFile(path, *how) for path in inputs]
         like = options.like
         has_types = any(table.has_types for table in self._tables)
         missing = frozenset() if has_types or options.labels_as == "text" else MISSING_TEXTS
@@ -65,7 +66,7 @@ class TableReader(Reader):
         if isinstance(self._encoding, TextEncoding):
             return Features(2**self._encoding.bits, encoding=record)
         for column in record["columns"]:
-            for name in ("values", "fill", "indicator"):
+            for name in ("values", "date", "fill", "indicator"):
                 if column[name] is None or column[name] is False:
                     del column[name]
         where = str(self._tables[0].path)
@@ -113,7 +114,12 @@ class TableReader(Reader):
             return hashed
         for name in options.changed(_TEXT_OPTIONS[1:]):
             raise SettingsError(f"{name} needs a column of text", setting=name)
-        left_out = {options.label, *options.drop}
+        asked = {options.label, *options.drop, *options.categorical}
+        index = sorted({name for table in self._tables for name in table.index} - asked)
+        if index:
+            shown = listed([name or "(the first, which has no name)" for name in index])
+            self.notes.append(f"columns that name the rows, and so are not features: {shown}")
+        left_out = {options.label, *options.drop, *index}
         names = [name for name in first.columns if name not in left_out]
         for table in self._tables[1:]:
             table.check_has(names)
@@ -133,7 +139,7 @@ class TableReader(Reader):
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _columns_of(self, table: TableFile, names: Sequence[str], numbers: Collection[str]) -> Iterator[Any]:
+    def _columns_of(self, table: TableFile, names: Sequence[str], numbers: OfDates) -> Iterator[Any]:
         """Yield some columns of the rows of a table that have a label."""
         for piece, *_ in self._labelled(table, names, numbers, self._rows_per_batch(names)):
             yield piece
@@ -143,7 +149,7 @@ class TableReader(Reader):
         return max(1, min(2**14, self.options.memory // (128 * len(names))))
 
     def _labelled(
-        self, table: TableFile, names: Sequence[str], numbers: Collection[str], most: int
+        self, table: TableFile, names: Sequence[str], numbers: OfDates, most: int
     ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, int]]:
         """Yield some columns of the rows of a table that have a label, at most `most` rows at a time.
 
@@ -168,7 +174,7 @@ class TableReader(Reader):
     def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
         """Yield used columns, label codes and numbers of labelled rows, and a function that names a row."""
         names = list(self._encoding.used)
-        numbers = [] if isinstance(self._encoding, TextEncoding) else self._encoding.numbers
+        numbers = {} if isinstance(self._encoding, TextEncoding) else self._encoding.numbers
         most = TEXTS_PER_BATCH if isinstance(self._encoding, TextEncoding) else self._rows_per_batch(names)
         first, total = 0, sum(table.path.stat().st_size for table in self._tables)
         done = 0

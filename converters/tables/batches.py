@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from streamsvm.base.text import format_size, printable
 from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
 from streamsvm.store.kinds import MAGIC_SIZE, compression_of
 
+OfDates = Mapping[str, bool]  # whether a column of numbers is made of dates, by its name
 _DELIMITERS = ",\t;|"
 _DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text that are parsed at a time
@@ -41,6 +42,8 @@ class TableFile:
     kind : {"parquet", "csv", "tsv", "jsonl"}
     memory : int
         Bytes that reading may take: half of all.
+    delimiter, decimal : str
+        Separator of the fields, and decimal mark, of CSV; "" to find them out.
 
     Attributes
     ----------
@@ -48,8 +51,11 @@ class TableFile:
         The columns in their order. In CSV and JSON lines pyarrow infers the types from the first block;
         integers become float64 there, because later numbers may have fractions.
     kind : str
-    delimiter : str
-        Separator of the fields of CSV.
+    index : list of str
+        Columns that name the rows: the index of a DataFrame that pandas stored, or the first column of CSV
+        if it has no name.
+    delimiter, decimal : str
+        Separator of the fields of CSV, and decimal mark of its numbers.
     size : int
         Bytes read so far, as stored.
     source : InputFile or None
@@ -63,7 +69,9 @@ class TableFile:
         If it cannot be read, is not such a table, or has two columns of one name.
     """
 
-    def __init__(self, path: str | Path, kind: str, memory: int) -> None:
+    def __init__(
+        self, path: str | Path, kind: str, memory: int, delimiter: str = "", decimal: str = ""
+    ) -> None:
         self._pa = load_pyarrow()
         self.path, self.kind = Path(path), kind
         self._block = min(max(memory // _BLOCK_FACTOR, _MIN_BLOCK), _MAX_BLOCK)
@@ -71,10 +79,12 @@ class TableFile:
         self.size = 0
         self.source: InputFile | None = None
         self.n_rows: int | None = None
-        self.delimiter = "\t" if kind == "tsv" else ","
+        self.delimiter = delimiter or ("\t" if kind == "tsv" else ",")
+        self.decimal, self._sniffs = decimal or ".", (not delimiter, not decimal)
         self._stored: Any = None  # the file that is being read
         self._checked: CheckedText | None = None  # its text, of CSV
         self.columns: dict[str, Any] = {}
+        self.index: list[str] = []
         with self._errors():
             pairs = self._schema()
         twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
@@ -95,18 +105,17 @@ class TableFile:
                     f"{self.path} has no {what}column {_quoted(name)}; its columns are {listed(self.columns)}"
                 )
 
-    def batches(self, names: Sequence[str], numbers: Collection[str] = ()) -> Iterator[Any]:
+    def batches(self, names: Sequence[str], numbers: OfDates) -> Iterator[Any]:
         """Yield record batches with the columns `names`, in this order.
 
-        In CSV, columns in `numbers` are read as numbers, and all others as text. In other tables they must
-        hold numbers, or `InputError` is raised.
+        In CSV, columns in `numbers` are read as numbers, or as dates where it has True, and all others as
+        text. In other tables they must hold them, or `InputError` is raised.
         """
-        for name in numbers if self.has_types else ():
+        for name, is_of_dates in numbers.items() if self.has_types else ():
             kind = self.columns[name]
-            if not (is_numeric(kind) or self._pa.types.is_null(kind)):
-                raise InputError(
-                    f"{self.path}: column {_quoted(name)} holds {kind}, where numbers are needed"
-                )
+            if not ((is_date if is_of_dates else is_numeric)(kind) or self._pa.types.is_null(kind)):
+                what = "dates" if is_of_dates else "numbers"
+                raise InputError(f"{self.path}: column {_quoted(name)} holds {kind}, where {what} are needed")
         with self._errors():
             yield from self._batches(list(names), numbers)
 
@@ -114,22 +123,33 @@ class TableFile:
         if self.kind == "parquet":
             with self._parquet() as file:
                 self.n_rows = file.metadata.num_rows
+                of_pandas = (file.schema_arrow.pandas_metadata or {}).get("index_columns", ())
+                self.index = [name for name in of_pandas if isinstance(name, str)]  # a range is a dict
                 return [(field.name, field.type) for field in file.schema_arrow]
-        if self.kind == "csv":
+        if self.kind == "csv" and self._sniffs[0]:
             with self._text() as text:
                 first = (text.read(self._block).splitlines() or [b""])[0].decode("utf-8", "replace")
             bare = re.sub('"[^"]*"', "", first)
             self.delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
-        with self._jsonl() if self.kind == "jsonl" else self._csv() as reader:
-            return [(field.name, self._type(field.type)) for field in reader.schema]
+        marks = ".," if self._sniffs[1] and self.delimiter != "," else self.decimal
+        schemas = {}
+        for mark in marks:
+            self.decimal = mark
+            with self._jsonl() if self.kind == "jsonl" else self._csv([], {}) as reader:
+                schemas[mark] = reader.schema
+        self.decimal = max(marks, key=lambda mark: sum(map(is_numeric, schemas[mark].types)))
+        self.index = [name for name in schemas[self.decimal].names[:1] if name == ""]
+        return [(field.name, self._type(field.type)) for field in schemas[self.decimal]]
 
     def _type(self, inferred: Any) -> Any:
         if self._pa.types.is_integer(inferred):
             return self._pa.float64()
+        if is_date(inferred):  # rows below may have a time
+            return self._pa.timestamp("us", getattr(inferred, "tz", None))
         as_it_is = is_numeric(inferred) or (self.has_types and not self._pa.types.is_temporal(inferred))
         return inferred if as_it_is else self._pa.string()
 
-    def _batches(self, names: list[str], numbers: Collection[str]) -> Iterator[Any]:
+    def _batches(self, names: list[str], numbers: OfDates) -> Iterator[Any]:
         if self.kind == "parquet":
             with self._parquet() as file:
                 metadata = file.metadata
@@ -157,21 +177,22 @@ class TableFile:
         # A page at a time, and not a row group: these may be as large as the file.
         return pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=2**20)
 
-    def _csv(self, names: Sequence[str] = (), numbers: Collection[str] = ()) -> Any:
+    def _csv(self, names: Sequence[str], numbers: OfDates) -> Any:
         """Return a reader of columns of CSV; without `names`, of all, with the types that pyarrow infers."""
         import pyarrow.csv
 
-        pa, types = self._pa, {}
+        pa, types, missing = self._pa, {}, sorted(MISSING_TEXTS)
         for name in names:
-            number = self.columns[name] if pa.types.is_boolean(self.columns[name]) else pa.float64()
-            types[name] = number if name in numbers else pa.string()
+            kind, usual = self.columns[name], pa.timestamp("us") if numbers.get(name) else pa.float64()
+            as_inferred = is_date(kind) if numbers.get(name) else pa.types.is_boolean(kind)
+            types[name] = pa.string() if name not in numbers else kind if as_inferred else usual
         self._checked = CheckedText(self._text(), self.delimiter)
         return pyarrow.csv.open_csv(
             self._checked,
             read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=self._block),
             parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=types, include_columns=names, null_values=sorted(MISSING_TEXTS)
+                column_types=types, include_columns=names, null_values=missing, decimal_point=self.decimal
             ),
         )
 
@@ -227,11 +248,12 @@ class TableFile:
                     needed_memory=4 * _BLOCK_FACTOR * self._block if self._block < _MAX_BLOCK else None,
                 ) from None
             if found := re.match(
-                r"In CSV column #(\d+): (row .*): CSV conversion .* (invalid value .*)", text
+                r"In CSV column #(\d+): (row .*): .* error to (\w+).*?: (invalid value .*|expected .*)", text
             ):
                 name = list(self.columns)[int(found[1])]
+                holds = "dates" if found[3] == "timestamp" else "numbers"
                 raise InputError(
-                    f"{self.path}, {found[2]}: column {_quoted(name)} holds numbers: {printable(found[3])}",
+                    f"{self.path}, {found[2]}: column {_quoted(name)} holds {holds}: {printable(found[4])}",
                     remedy=Remedy(
                         "correct it, or take the column for categories with {}", Option("categorical", name)
                     ),
@@ -248,7 +270,7 @@ class TableFile:
                     "iconv -f LATIN1 -t UTF-8 converts it, if it is Latin-1"
                 ) from None
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
-            by = "" if self.has_types else f" with {_DELIMITER_NAMES[self.delimiter]}"
+            by = "" if self.has_types else f" with {_DELIMITER_NAMES.get(self.delimiter, self.delimiter)}"
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
 
 
@@ -258,6 +280,12 @@ def is_numeric(kind: Any) -> bool:
     kind = kind.value_type if types.is_dictionary(kind) else kind
     of = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal
     return any(each(kind) for each in of)
+
+
+def is_date(kind: Any) -> bool:
+    """Return True for a type of dates or timestamps."""
+    types = load_pyarrow().types
+    return bool(types.is_date(kind) or types.is_timestamp(kind))
 
 
 def listed(names: Sequence[str] | dict[str, Any]) -> str:

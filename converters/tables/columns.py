@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from streamsvm_converters.tables.batches import TableFile, is_numeric, listed, load_pyarrow
+from streamsvm_converters.tables.batches import OfDates, TableFile, is_date, is_numeric, listed, load_pyarrow
 from streamsvm_converters.tables.encoding import ColumnsEncoding, EncodedColumn
 
 from streamsvm.base.format import index_dtype
 from streamsvm.base.label_values import label_text
 from streamsvm.base.text import printable
+from streamsvm.data.frame_columns import DATE_UNITS, numbers_of_dates
 from streamsvm.errors import InputError, Option, Remedy
 
 _NO_CATEGORY = -2  # the code of a missing value
@@ -21,7 +23,7 @@ _NO_CATEGORY = -2  # the code of a missing value
 MAX_CATEGORY_VALUES = 2**20
 _MANY_CATEGORIES = 100  # of a column that may be free text
 # (table, names, numbers) -> record batches of the columns `names`, of the rows that have a label.
-Read = Callable[[TableFile, Sequence[str], Collection[str]], Iterable[Any]]
+Read = Callable[[TableFile, Sequence[str], OfDates], Iterable[Any]]
 
 
 def choose_columns(
@@ -34,7 +36,8 @@ def choose_columns(
 ) -> ColumnsEncoding:  # fmt: skip
     """Choose the encoding of columns, and collect the values of categories and the means of numbers.
 
-    The types are those of the first table: columns of text, and those in `categorical`, are categories.
+    The types are those of the first table: columns of text, and those in `categorical`, are categories. A
+    date becomes two numbers: days since 1970, and the year.
 
     Parameters
     ----------
@@ -54,33 +57,38 @@ def choose_columns(
     Raises
     ------
     InputError
-        If a column holds neither numbers nor text, or has no value, a category has as many values as rows, or
-        there are too many values.
+        If a column holds neither numbers, text nor dates, or has no value, a category has as many values as
+        rows, or there are too many values.
     """
     pa = load_pyarrow()
-    wanted = []
+    planned: list[EncodedColumn] = []
     for name in names:
         kind = tables[0].columns[name]
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        if _is_text(pa, kind) or pa.types.is_null(kind) or (is_numeric(kind) and name in categorical):
-            wanted.append(name)
-        elif not is_numeric(kind):
+        if is_numeric(kind) and name not in categorical:
+            planned.append(EncodedColumn(name, "number"))
+        elif is_date(kind) and name not in categorical:
+            planned += [EncodedColumn(name, "number", date=unit) for unit in DATE_UNITS]
+        elif _is_text(pa, kind) or pa.types.is_null(kind) or is_numeric(kind) or is_date(kind):
+            planned.append(EncodedColumn(name, "category", []))
+        else:
             raise InputError(
-                f"{tables[0].path}: column '{printable(name)}' holds {kind}, and neither numbers nor text",
+                f"{tables[0].path}: column '{printable(name)}' holds {kind}, not numbers, text or dates",
                 remedy=Remedy("leave it out with {}", Option("drop", name)),
             )
     is_measured = missing in ("mean", "indicator")
-    numbers = _Numbers([name for name in names if is_measured and name not in wanted], dtype)
+    numbers = _Numbers([each for each in planned if is_measured and each.values is None], dtype)
+    wanted = [each.name for each in planned if each.values is not None]
     values = _collect(tables, wanted, numbers, read)
     fills = numbers.means(str(tables[0].path)) if missing == "mean" and numbers.n_rows else {}
     fill = None if missing == "error" else 0.0
     marked = numbers.gaps if missing == "indicator" else set()
     columns = [
-        EncodedColumn(name, "category", sorted(values[name]), None, name in marked)
-        if name in values
-        else EncodedColumn(name, "number", None, fills.get(name, fill), name in marked)
-        for name in names
+        replace(each, values=sorted(values[each.name]), indicator=each.name in marked)
+        if each.name in values
+        else replace(each, fill=fills.get(each, fill), indicator=each.name in marked and each.date != "years")
+        for each in planned
     ]
     encoding = ColumnsEncoding("columns", columns)
     twice = [name for name, times in Counter(encoding.feature_names).items() if times > 1]
@@ -99,11 +107,11 @@ def _collect(
     values: dict[str, set[str]] = {name: set() for name in names}
     rows = dict.fromkeys(names, 0)  # that have a value
     total = 0
-    for table in tables if names or numbers.names else ():
-        for batch in read(table, [*names, *numbers.names], numbers.names):
+    for table in tables if names or numbers.encoding.columns else ():
+        for batch in read(table, [*names, *numbers.encoding.used], numbers.encoding.numbers):
             total += batch.num_rows
-            if numbers.names:
-                numbers.add(batch.select(numbers.names))
+            if numbers.encoding.columns:
+                numbers.add(batch)
             for name in names:
                 found, counts = batch.column(name).value_counts().flatten()
                 texts = list(map(_category_text, found.to_pylist()))
@@ -135,15 +143,16 @@ def _collect(
 class _Numbers:
     """Sums of columns of numbers, for their means, and the `gaps`: columns of any type that lack values."""
 
-    def __init__(self, names: list[str], dtype: str) -> None:
-        self.names, self._dtype, self.n_rows = names, dtype, 0
+    def __init__(self, columns: list[EncodedColumn], dtype: str) -> None:
+        self._columns, self._dtype, self.n_rows = columns, dtype, 0
         self.gaps: set[str] = set()
-        columns = [EncodedColumn(name, "number", fill=0.0, indicator=True) for name in names]
-        self._encoder = ColumnEncoder(ColumnsEncoding("columns", columns), "float64")
-        self._sums, self._present = np.zeros((2, len(names)))
+        marked = [replace(each, fill=0.0, indicator=True) for each in columns]
+        self.encoding = ColumnsEncoding("columns", marked)
+        self._encoder = ColumnEncoder(self.encoding, "float64")
+        self._sums, self._present = np.zeros((2, len(columns)))
 
     def add(self, batch: Any) -> None:
-        """Add the rows of a batch of these columns, but for those whose numbers are not finite."""
+        """Add the rows of a batch with these columns, but for those whose numbers are not finite."""
         values, features, _ = self._encoder.encode(batch, str)
         with np.errstate(over="ignore"):
             kept = np.isfinite(values.astype(self._dtype)).all(axis=1)
@@ -152,17 +161,17 @@ class _Numbers:
         values = np.vstack([self._sums, np.where(missing, 0.0, values[kept])])
         self._sums = np.add.accumulate(values, axis=0)[-1]
         self._present += (~missing).sum(axis=0)
-        self.gaps.update(np.array(self.names)[missing.any(axis=0)].tolist())
+        self.gaps.update(self._columns[at].name for at in np.flatnonzero(missing.any(axis=0)))
         self.n_rows += len(missing)
 
-    def means(self, where: str) -> dict[str, float]:
+    def means(self, where: str) -> dict[EncodedColumn, float]:
         """Return the mean of each column; raises `InputError`, which names the table, if one has none."""
-        means = dict(zip(self.names, (self._sums / np.maximum(self._present, 1)).tolist(), strict=True))
-        for (name, mean), present in zip(means.items(), self._present, strict=True):
+        means = dict(zip(self._columns, (self._sums / np.maximum(self._present, 1)).tolist(), strict=True))
+        for (column, mean), present in zip(means.items(), self._present, strict=True):
             if not present or not np.isfinite(mean):
-                what = "its numbers are missing, or too large"
-                remedy = Remedy("leave it out with {}", Option("drop", name))
-                raise InputError(f"{where}: column '{printable(name)}' has no mean: {what}", remedy=remedy)
+                problem = f"{where}: column '{printable(column.name)}' has no mean"
+                remedy = Remedy("leave it out with {}", Option("drop", column.name))
+                raise InputError(f"{problem}: its numbers are missing, or too large", remedy=remedy)
         return means
 
 
@@ -208,7 +217,7 @@ class ColumnEncoder:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            With the columns of the encoding, in its order.
+            With the columns of the encoding.
         where : callable
             Returns the name of the place of a row.
 
@@ -228,9 +237,9 @@ class ColumnEncoder:
             codes = self._codes[at]
             if codes is None:
                 feature = np.zeros(len(values), np.int64)
-                values[:, at], missing = self._numbers(batch.column(at), column, where, faults)
+                values[:, at], missing = self._numbers(batch.column(column.name), column, where, faults)
             else:
-                found = self._categories(batch.column(at), codes)
+                found = self._categories(batch.column(column.name), codes)
                 feature, missing = np.maximum(found, 0), found == _NO_CATEGORY
                 values[:, at] = found >= 0
             if column.indicator:
@@ -258,12 +267,16 @@ class ColumnEncoder:
 
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        numbers = pc.cast(values, pa.float64(), safe=False)
-        found = numbers.fill_null(np.nan).to_numpy(zero_copy_only=False)
+        if column.date is None:
+            numbers = pc.cast(values, pa.float64(), safe=False)
+            found = numbers.fill_null(np.nan).to_numpy(zero_copy_only=False)
+        else:
+            moments = pc.cast(values, pa.timestamp("us"), safe=False)
+            found = numbers_of_dates(moments.to_numpy(zero_copy_only=False), column.date)
         missing = np.isnan(found)
         if column.fill is not None:
             found = np.where(missing, column.fill, found)
-            self.filled += int(np.count_nonzero(missing))
+            self.filled += int(np.count_nonzero(missing)) if column.date != "years" else 0
         with np.errstate(over="ignore"):
             result = found.astype(self._dtype)
         for row in np.flatnonzero(~np.isfinite(result)).tolist():
@@ -280,7 +293,7 @@ class ColumnEncoder:
 
 def describe(encoding: ColumnsEncoding) -> list[str]:
     """Return notes about the columns and their features."""
-    numbers = [column.name for column in encoding.columns if column.values is None]
+    numbers = [name + " (days and year)" * of_dates for name, of_dates in encoding.numbers.items()]
     columns = "column" if len(numbers) == 1 else "columns"
     lines = [f"{len(numbers):,} {columns} of numbers: {listed(numbers)}"] if numbers else []
     for column in encoding.columns:

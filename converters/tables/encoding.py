@@ -19,6 +19,8 @@ class EncodedColumn:
 
     Attributes
     ----------
+    date : {"days", "years"} or None
+        Number that is made of a date: days since 1970, or the year; None if the column holds numbers.
     fill : float or None
         Replacement of missing numbers; None if they are errors.
     indicator : bool
@@ -28,6 +30,7 @@ class EncodedColumn:
     name: str
     type: Literal["number", "category"]
     values: list[str] | None = None
+    date: Literal["days", "years"] | None = None
     fill: float | None = None
     indicator: bool = False
 
@@ -38,12 +41,13 @@ class EncodedColumn:
             a >= b for a, b in zip(self.values, self.values[1:], strict=False)
         ):
             raise ValueError("the values of a category must be distinct and in order")
-        if self.fill is not None and self.values is not None:
-            raise ValueError("a category has no number in the place of missing ones")
+        if self.values is not None and (self.fill is not None or self.date is not None):
+            raise ValueError("a category has no number in the place of missing ones, and no date")
 
     @property
     def feature_names(self) -> list[str]:
-        own = [self.name] if self.values is None else [f"{self.name}={value}" for value in self.values]
+        own = [f"{self.name} (year)" if self.date == "years" else self.name]
+        own = own if self.values is None else [f"{self.name}={value}" for value in self.values]
         return own + [f"{self.name}=missing"] * self.indicator
 
 
@@ -61,12 +65,12 @@ class ColumnsEncoding:
     @property
     def used(self) -> list[str]:
         """Names of the columns of the table that are read."""
-        return [column.name for column in self.columns]
+        return list(dict.fromkeys(column.name for column in self.columns))
 
     @property
-    def numbers(self) -> list[str]:
-        """Names of the columns of numbers."""
-        return [column.name for column in self.columns if column.values is None]
+    def numbers(self) -> dict[str, bool]:
+        """Names of the columns of numbers, and whether they are made of dates."""
+        return {each.name: each.date is not None for each in self.columns if each.values is None}
 
 
 @dataclass(frozen=True)

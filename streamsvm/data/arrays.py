@@ -15,7 +15,7 @@ from streamsvm.data.checks import first_false, first_no_amount, first_outside, r
 from streamsvm.data.frame_columns import encoded
 from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, canonical_csr, label_lists, with_label_sets
-from streamsvm.data.names import feature_names
+from streamsvm.data.names import examples, feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
@@ -48,6 +48,7 @@ def as_matrix(
     error: type[StreamsvmError] = InputError,
     encoding: Mapping[str, Any] | None = None,
     first: int = 0,
+    missing: str = "error",
 ) -> Matrix:
     """Return `X` as a matrix of values in `dtype`: dense if it is and half of the values or more are not 0.
 
@@ -64,6 +65,8 @@ def as_matrix(
         columns of text become categories.
     first : int
         Number of the first row in errors.
+    missing : {"error", "0", "mean", "indicator"}
+        Without an encoding: what missing numbers of a DataFrame become.
     """
     import scipy.sparse
 
@@ -72,7 +75,7 @@ def as_matrix(
     if hasattr(X, "var_names") and hasattr(X, "X"):
         matrix, names = X.X, feature_names(X.var_names, "X")
     elif hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        matrix, columns, record = encoded(X, encoding, error)
+        matrix, columns, record = encoded(X, encoding, error, missing)
         names = feature_names(columns, "X")
         if record is None and names is not None:
             record = {"kind": "columns", "columns": [{"name": name, "type": "number"} for name in names]}
@@ -137,9 +140,9 @@ def _finite(
     if (at := first_false(np.isfinite(data))) is not None:
         row = row_of(indptr, at)
         column = int(at - indptr[row] if indices is None else indices[at])
-        named = f" ({names[column]!r})" if names is not None else ""
+        named = column if names is None else repr(names[column])
         raise error(
-            f"X, row {first + row}, column {column}{named}: {values[at]} is not finite as {data.dtype}",
+            f"X, row {first + row}, column {named}: {values[at]} is not finite as {data.dtype}",
             remedy=Remedy("drop or replace such values"),
         )
     return data
@@ -215,35 +218,40 @@ def label_column(y: Any, label: str | None) -> tuple[Any, str | None]:
 
 
 def labels_of(X: Any, y: Any, label: str | None) -> Any:
-    """Return the labels of a matrix: `y`, or for AnnData the column of ``obs`` or entry of ``obsm`` `label`.
+    """Return the labels of a matrix: `y`, or the column `label` of a DataFrame or of ``obs`` of AnnData.
+
+    Of AnnData, `label` may also be an entry of ``obsm``.
 
     Raises
     ------
     InputError
         If there are no labels, or neither ``obs`` nor ``obsm`` has them.
     SettingsError
-        If `label` does not apply: `y` is given too, or `X` has no ``obs``.
+        If `label` does not apply: `y` is given too, or `X` has neither columns nor ``obs``.
     """
-    has_obs = hasattr(X, "obs")
+    has_obs, columns = hasattr(X, "obs"), getattr(X, "columns", ())
     if label is None and y is None:
-        column = ", or label, the name of a column of obs" if has_obs else ""
+        of_obs = " of obs" if has_obs else ""
+        column = f", or label, the name of a column{of_obs}" if has_obs or len(columns) else ""
         raise InputError(f"y is missing: give one label for each row{column}")
     if label is None:
         return y
-    if not has_obs:
-        names = (
-            f"X[{label!r}], and X without it" if label in getattr(X, "columns", ()) else "one for each row"
-        )
-        raise SettingsError(
-            f"{label!r} names no column: only AnnData has obs",
-            remedy=Remedy(f"give y, the labels: {names}"),
-            setting="label",
-        )
     if y is not None:
         raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
+    if not has_obs and label in columns:
+        return X[label]
+    if not has_obs:
+        there = examples(list(map(str, columns))) or "without names"
+        problem = f"X has no column {label!r}; its columns are {there}"
+        raise SettingsError(problem, remedy=Remedy("give y, the labels: one for each row"), setting="label")
     if label not in X.obs and label in X.obsm:
         return X.obsm[label]  # an indicator matrix
     return _obs_column(X, label, "label", "label")
+
+
+def without_label(X: Any, label: str | None) -> Any:
+    """Return a DataFrame without its column of labels, and other matrices as they are."""
+    return X.drop(columns=label) if label in getattr(X, "columns", ()) and hasattr(X, "drop") else X
 
 
 def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
@@ -290,7 +298,9 @@ def _obs_column(X: Any, column: str, argument: str, what: str) -> Any:
     return X.obs[column]
 
 
-def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any], Matrix]:
+def labelled_rows(
+    X: Any, y: Any, dtype: np.dtype, missing: str = "error"
+) -> tuple[Rows, dict[str, Any], Matrix]:
     """Return rows to train on, the entries of `class_record`, and the matrix of the rows.
 
     Parameters
@@ -301,6 +311,7 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any]
         several labels can be given for a row, but each row has one, the rows are those of plain labels.
     dtype : dtype
         Of the values.
+    missing : as for `as_matrix`
 
     Raises
     ------
@@ -308,7 +319,7 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any]
         If `X` is not a matrix of finite numbers, `y` has another length, a label is missing, a row has one
         twice, every row has all, or there are fewer than two classes.
     """
-    matrix = as_matrix(X, dtype)
+    matrix = as_matrix(X, dtype, missing=missing)
     n_rows = len(matrix.indptr) - 1
     sets = label_lists(y, n_rows)
     codes, labels = _encode(y, n_rows, sets)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 import numpy as np
 
 from streamsvm.errors import Remedy, StreamsvmError, StreamsvmWarning, warn
 
+# Units of the two numbers that are made of a date.
+DATE_UNITS: tuple[Literal["days"], Literal["years"]] = ("days", "years")
+_AS_TRAINED = Remedy("make it as it was in the training")
 _MAX_DISTINCT_VALUES = 20  # that may all have different values of a category
 
 
 def encoded(
-    X: Any, encoding: Mapping[str, Any] | None, error: type[StreamsvmError]
+    X: Any, encoding: Mapping[str, Any] | None, error: type[StreamsvmError], missing: str = "error"
 ) -> tuple[Any, Any, dict[str, Any] | None]:
     """Return the matrix of a DataFrame, the names of its features, and the record of their encoding.
 
@@ -28,35 +31,41 @@ def encoded(
         values that it has. See docs/formats.md.
     error : type
         Error to raise for a column that does not fit the encoding, or cannot be a category.
+    missing : {"error", "0", "mean", "indicator"}
+        Without an encoding: what missing numbers become, as in `convert`.
     """
     import scipy.sparse
 
-    is_of_columns = encoding is not None and encoding.get("kind") == "columns"
-    known = {each["name"]: each for each in encoding["columns"]} if encoding and is_of_columns else {}
+    columns = encoding["columns"] if encoding and encoding.get("kind") == "columns" else []
+    known = {(each["name"], each.get("date")): each for each in columns}
     matrix = X.to_numpy()
-    as_they_are = all(known.get(str(name), {}).keys() <= {"name", "type"} for name in X.columns)
+    there = set(map(str, X.columns))
+    as_they_are = all(each.keys() <= {"name", "type"} for each in known.values() if each["name"] in there)
+    as_they_are &= missing == "error"
     as_they_are &= not any(map(_has_categories, getattr(X, "dtypes", ())))
     if not hasattr(X, "items") or (matrix.dtype.kind in "fiub" and as_they_are):
         return matrix, X.columns, None
     parts, names, columns = [], [], []
-    for label, column in X.items():
-        name = str(label)
-        if known and name not in known:  # a feature that is left out, with a warning, as others are
+    for name, unit, column in _plain_columns(X, encoding, known, error):
+        if known and (name, unit) not in known:  # a feature that is left out, with a warning, as others are
             column = column.isna() & False
-        is_category = _has_categories(column.dtype) and known.get(name, {}).get("type") != "number"
+        is_category = _has_categories(column.dtype) and known.get((name, None), {}).get("type") != "number"
         if column.dtype.kind not in "fiub":
             column = column.astype(object).infer_objects()
         is_number = column.dtype.kind in "fiub" and not is_category
         kind = "number" if is_number or encoding is not None else "category"
-        entry = known.get(name) or {"name": name, "type": kind}
+        new: dict[str, Any] = {"name": name, "type": kind} | ({"date": unit} if unit else {})
+        entry = known.get((name, unit), new)
+        if encoding is None and missing == "indicator" and unit != "years" and column.isna().any():
+            entry["indicator"] = True
         if entry["type"] == "number":
             if not is_number:
-                raise error(
-                    f"X, column {name!r} has values that are not numbers, where the model takes numbers",
-                    remedy=Remedy("leave it out, or make it as it was in the training"),
-                )
-            names.append(name)
+                raise error(f"X, column {name!r} has values that are not numbers", remedy=_AS_TRAINED)
+            names.append(f"{name} (year)" if unit == "years" else name)
             numbers = column.to_numpy(np.float64, na_value=np.nan)
+            if encoding is None and missing != "error":
+                mean = np.ma.masked_invalid(numbers).mean() if missing == "mean" else 0
+                entry["fill"] = float(mean or 0)  # also if no value is there
             numbers = np.where(np.isnan(numbers), entry.get("fill", np.nan), numbers)
             parts.append(scipy.sparse.csr_array(numbers[:, None]))
         else:
@@ -81,6 +90,43 @@ def encoded(
         columns.append(entry)
     record = {"kind": "columns", "columns": columns}
     return scipy.sparse.csr_array(scipy.sparse.hstack(parts)), names, record
+
+
+def _plain_columns(
+    X: Any, encoding: Mapping[str, Any] | None, known: Mapping[Any, Any], error: type[StreamsvmError]
+) -> Iterator[tuple[str, str | None, Any]]:
+    """Yield the name of each column, None, and its values; twice those of dates, as numbers of each unit."""
+    for label, column in X.items():
+        name, of_dates = str(label), (str(label), "days") in known
+        dates = _dates(column) if of_dates or encoding is None else None
+        if dates is None and of_dates:
+            raise error(f"X, column {name!r} has values that are not dates", remedy=_AS_TRAINED)
+        if dates is None or not (of_dates or column.notna().any()):
+            yield name, None, column
+        else:
+            for unit in DATE_UNITS:
+                yield name, unit, type(column)(numbers_of_dates(dates, unit))
+
+
+def _dates(column: Any) -> np.ndarray | None:
+    """Return dates, or texts that all are dates as ISO 8601 writes them, as datetime64; None for others."""
+    if column.dtype.kind in "fiub" or _has_categories(column.dtype):
+        return None
+    if column.dtype.kind == "M":
+        return np.asarray(column.to_numpy("M8[us]"))
+    texts = ["" if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
+    try:
+        is_date = all(not text or (text[4:5] == "-" and len(text) >= 10) for text in texts)
+        return np.array(texts, "M8[us]") if is_date else None
+    except ValueError:
+        return None
+
+
+def numbers_of_dates(moments: np.ndarray, unit: str) -> np.ndarray:
+    """Return dates, datetime64, as days since 1970 or as years, float64; NaN where one is missing."""
+    if unit == "years":
+        return np.asarray(1970 + (moments.astype("M8[Y]") - np.datetime64(0, "Y")) / np.timedelta64(1, "Y"))
+    return np.asarray((moments - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
 
 
 def _has_categories(dtype: Any) -> bool:

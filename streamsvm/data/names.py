@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,7 @@ def match_features(
     where: str,
     *,
     model: str = "the model",
+    encoding: Mapping[str, Any] | None = None,
 ) -> FeatureMatch:
     """Find the features of the data among those of a model.
 
@@ -107,6 +108,8 @@ def match_features(
         Without duplicates; None if features have no names.
     where, model : str
         Names of the data and the model in messages.
+    encoding : mapping, optional
+        Record of how columns of a table became the features of the model.
 
     Returns
     -------
@@ -115,7 +118,7 @@ def match_features(
     Raises
     ------
     FeatureError
-        If both sides have names, and no name in common.
+        If both sides have names, and no name in common, or the data has no feature of a column of the table.
     """
     if names is None and model_names is None:
         return FeatureMatch()
@@ -146,6 +149,10 @@ def match_features(
             f"{examples(model_names)}; the data's are {examples(names)}); give data with names of the same "
             "kind, such as IDs of genes where the model has IDs"
         )
+    for each in (encoding or {}).get("columns", ()):
+        name, values = each["name"], each.get("values")
+        if present.isdisjoint([name] if values is None else [f"{name}={value}" for value in values]):
+            raise FeatureError(f"{where} has no column {name!r}, which {model} needs; add it")
     message = None
     if parts:
         rare = 2 * matched < len(column)

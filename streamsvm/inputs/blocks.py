@@ -38,11 +38,12 @@ def blocks_to_score(
     Raises
     ------
     FeatureError
-        If both name their features, and have no name in common.
+        If both name their features, and have no name in common, or the store lacks a column of a table.
     StoreError
         If, without names, the store has other features or, if `labelled`, none of the classes.
     """
-    match = match_features(store.feature_names(), like.names, str(store.path), model=str(like.path))
+    where, model = str(store.path), str(like.path)
+    match = match_features(store.feature_names(), like.names, where, model=model, encoding=like.encoding)
     store = matched(store, match, list(like.names or ()))
     if store.n_features > like.n_features or (store.n_features < like.n_features and not store.native):
         give = Remedy("give it the features of the training data, in their order")

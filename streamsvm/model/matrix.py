@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.converters import converters
 from streamsvm.base.label_values import codes_among
-from streamsvm.data.arrays import as_matrix, one_matrix, one_row, row_groups, with_layer
+from streamsvm.data.arrays import as_matrix, one_matrix, one_row, row_groups, with_layer, without_label
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows
@@ -34,13 +34,15 @@ def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, fir
         raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
     n_features = None if model.takes_any_feature else model.n_features_in_
     names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
+    encoding = model.record.get("encoding") or {}
     if model.takes_texts and begins_with_text(X):
-        X = hashed(X, model.record["encoding"], model.record["dtype"], ModelError)
+        X = hashed(X, encoding, model.record["dtype"], ModelError)
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
         matrix = one_row(*X, MAX_FEATURES if n_features is None else n_features, dtype, ModelError)
     else:
-        matrix = as_matrix(X, dtype, ModelError, model.record.get("encoding") or {}, first)
-    match = match_features(matrix.names, None if names is None else names.tolist(), "X")
+        X = without_label(X, model.record.get("label"))
+        matrix = as_matrix(X, dtype, ModelError, encoding, first)
+    match = match_features(matrix.names, None if names is None else names.tolist(), "X", encoding=encoding)
     if first == 0:
         match.warn(matrix, "X")
         warn_of_difference(matrix.data[:SAMPLE_VALUES], model.record, model.transforms, "X")

@@ -283,7 +283,7 @@ class Model(Readable):
             If `X` has another number of features, or a value or a score is not finite in the model's
             dtype; names the row and column.
         FeatureError
-            If no name of a column is one of the model's.
+            If no name of a column is one of the model's, or a column of the model's table is missing.
         InputError
             If a transform of the model cannot take a row; names it.
 

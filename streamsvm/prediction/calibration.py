@@ -77,7 +77,7 @@ def calibrate(
         iterator or pipe: it is read more than once. Rows with a label that the model does not know are left
         out.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is.
+        Labels of a matrix, which has none of its own. Or what `label` is, for AnnData and DataFrames.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
@@ -97,7 +97,7 @@ def calibrate(
         score overflows.
     InputError
         If `data` can be read only once, is a file that is malformed, or a matrix has no labels: neither `y`,
-        `labels` nor, for AnnData, `label`.
+        `labels` nor, for AnnData and DataFrames, `label`.
     SettingsError
         If `memory` is not valid, or `y` or `label` does not apply to the data.
     PlanError

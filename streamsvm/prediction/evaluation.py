@@ -125,9 +125,10 @@ def evaluate(
         of the model's classes, or pairs of such a block and its rows' names; or anything that `Model.predict`
         takes.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is. For several labels a
-        row: a list with a list of labels for each row; or an indicator matrix (array, sparse or DataFrame) of
-        zeros and ones, whose classes are the numbers of its columns, or their names in a DataFrame.
+        Labels of a matrix, which has none of its own. Or what `label` is, for AnnData and DataFrames.
+        For several labels a row: a list with a list of labels for each row; or an indicator matrix (array,
+        sparse or DataFrame) of zeros and ones, whose classes are the numbers of its columns, or their names
+        in a DataFrame.
     top_k : int or iterable of int, optional
         The numbers k of best classes to measure the top-k accuracy for, or, if rows have several labels,
         precision@k: 1 or more. By default 1 and, of more than 5 classes, 5; and 1, 3 and 5.

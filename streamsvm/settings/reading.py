@@ -18,6 +18,12 @@ _labels, _features, _text, _rows, _computing = (
 )
 
 
+def _character(value: Any) -> str:
+    if len(value) != 1 or not value.isascii() or value in '"\r\n':
+        raise ValueError
+    return str(value)
+
+
 def _lengths(value: Any) -> tuple[int, int]:
     least, most = map(checks.whole(1, _MAX_NGRAM).take, value)
     if least > most:
@@ -37,6 +43,7 @@ _NAMES = checks.Check(
     lambda value: tuple(map(checks.TEXT.take, [value] if isinstance(value, str) else value)),
     lambda text: tuple(filter(None, text.split(","))), "A,B",
 )  # fmt: skip
+_CHARACTER = checks.Check("str", "one ASCII character", _character, metavar="CHARACTER")
 _LENGTHS = checks.Check(
     "tuple[int, int]", "the least and the largest length, as 1 and 2", _lengths, _range, "N-M"
 )
@@ -84,6 +91,12 @@ class ReadingSettings(CheckedSettings):
     format: Annotated[str | None, _FORMATS] = _rows(
         "Kind of the files, if text has another suffix than that of its kind."
     )
+    delimiter: Annotated[str | None, _CHARACTER] = _rows(
+        "CSV: character between fields; by default the one of , ; | and tab that line 1 has most often."
+    )
+    decimal: Annotated[str | None, checks.one_of(".", ",")] = _rows(
+        "CSV: the decimal mark; by default a comma if it separates no fields and more columns are numbers."
+    )
     like: Annotated[str | None, checks.ADDRESS._replace(take=os.fspath)] = _labels(
         "Store, run or model whose classes, index base and width are used, as for test data: values of other "
         "features are dropped and counted.",
@@ -105,14 +118,14 @@ class ReadingSettings(CheckedSettings):
     )
     drop: Annotated[Sequence[str], _NAMES] = _features(
         "Columns of a table that are not used. All others, but the labels, become features: numbers and "
-        "booleans as they are, and texts one feature for each of their values.", default=(),
+        "booleans as they are, dates as days and years, texts one feature for each value.", default=(),
     )  # fmt: skip
     categorical: Annotated[Sequence[str], _NAMES] = _features(
-        "Columns of numbers that are categories, such as codes.", default=()
+        "Columns of numbers or dates that are categories, such as codes.", default=()
     )
     missing: Annotated[str, checks.one_of("error", "0", "mean", "indicator")] = _features(
-        "What a missing number of a table becomes: an error; 0; the mean of its column; or 0, and a feature "
-        "COLUMN=missing that is 1 there (indicator).",
+        "What a missing number or date of a table becomes: an error; 0; the mean of its column; or 0, and a "
+        "feature COLUMN=missing that is 1 there (indicator).",
         "The mean is over the rows that are kept; categories that lack values have such a feature, too. With "
         "`like` it is what the earlier data has.", default="error",
     )  # fmt: skip

@@ -24,11 +24,13 @@ class ScoringSettings(DataSettings):
         default=False,
     )
     format: str | None = as_in(ReadingSettings, "format")
+    delimiter: str | None = as_in(ReadingSettings, "delimiter")
+    decimal: str | None = as_in(ReadingSettings, "decimal")
     on_error: str = as_in(ReadingSettings, "on_error")
 
     def refuse_of_files(self) -> None:
         """Raise `SettingsError` if one is given that says how text and tables are read."""
-        for name in self.given().keys() & {"multilabel", "format", "on_error"}:
+        for name in self.given().keys() - declared(DataSettings).keys():
             raise wrong_setting(name, "says how a file is read, and this data is read as it is")
 
 

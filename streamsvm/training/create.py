@@ -17,7 +17,7 @@ from streamsvm.base.label_values import as_number
 from streamsvm.base.text import absolute
 from streamsvm.base.threads import count_workers
 from streamsvm.cluster.worker_memory import worker_bytes
-from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer
+from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer, without_label
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan, cut_blocks
 from streamsvm.errors import InputError, Interrupted, Remedy, SettingsError, StreamsvmWarning, warn
@@ -108,12 +108,13 @@ def open_matrix(
 ) -> OpenTraining:
     """Create the training of a matrix.
 
-    `data` are X, y and groups; `given` may have ``sample_weight``, too; `encoding` is the record of how texts
-    became the matrix.
+    `data` are X, y and groups; `given` may have ``sample_weight``, too, and ``missing``, as for `as_matrix`;
+    `encoding` is the record of how texts became the matrix.
     """
     X, y, groups = data
     X = with_layer(X, settings.layer, settings.raw, settings.obsm)
-    rows, labels, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
+    y, X = labels_of(X, y, settings.label), without_label(X, settings.label)
+    rows, labels, matrix = labelled_rows(X, y, np.dtype(settings.dtype), given.get("missing", "error"))
     if settings.sample_weight not in (None, NONE):
         weights = given.get("sample_weight", settings.sample_weight)
         rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -95,20 +96,24 @@ def test_missing_numbers_are_replaced_as_scikit_learn_does(
     np.testing.assert_allclose(stored(tmp_path / "b.zarr")[0], expected(new, missing, frame), rtol=1e-12)
 
 
-@pytest.mark.parametrize("missing", ["mean", "indicator"])
+@pytest.mark.parametrize("missing", ["0", "mean", "indicator"])
 def test_a_data_frame_gets_what_the_table_of_the_training_got(
     frame: pd.DataFrame, missing: str, tmp_path: Path
 ) -> None:
     write(frame, tmp_path / "t.parquet")
     convert([tmp_path / "t.parquet"], tmp_path / "a.zarr", label="y", missing=missing)
-    streamsvm.fit(tmp_path / "a.zarr", out=tmp_path / "run", C=0.1, passes=1, transform="none")
-    model = streamsvm.load_model(tmp_path / "run")
+    options: dict[str, Any] = {"C": 0.1, "passes": 1, "transform": "none"}
+    streamsvm.fit(tmp_path / "a.zarr", out=tmp_path / "run", **options)
     new = frame.dropna(subset=["y"])
+    in_memory = streamsvm.fit(new, label="y", missing=missing, **options)
+    assert len(streamsvm.tune(new, label="y", missing=missing, **options | {"C": [0.1, 1]}).tried) == 2
     for columns in (new.drop(columns="y"), new[NUMBERS].assign(colour=None)):
         numbers = expected(new.assign(**columns), missing, frame)
-        np.testing.assert_allclose(
-            model.decision_function(columns), numbers @ model.weights(), rtol=1e-4, atol=1e-4
-        )
+        for model in streamsvm.load_model(tmp_path / "run"), in_memory:
+            expected_scores = numbers @ model.weights()
+            np.testing.assert_allclose(
+                model.decision_function(columns), expected_scores, rtol=1e-4, atol=1e-4
+            )
 
 
 def test_means_are_of_rows_that_are_kept_and_do_not_depend_on_memory(tmp_path: Path) -> None:

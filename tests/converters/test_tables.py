@@ -9,6 +9,7 @@ import json
 import lzma
 import sys
 from collections.abc import Callable
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 from stored_rows import stored
 from streamsvm_converters import convert
 from streamsvm_converters.tables.batches import TableFile
 from streamsvm_converters.tables.quotes import CheckedText
 
+from streamsvm import evaluate, fit
 from streamsvm.errors import InputError, PlanError, SettingsError, StreamsvmWarning
 from streamsvm.store import open_store
 
@@ -203,6 +206,8 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", SMALL, {**Y, "text": "x", "ngrams": (2, 1)}, SettingsError, "ngrams"),
     ("t.csv", SMALL, {**Y, "text": "x", "bits": 31}, SettingsError, "bits"),
     ("t.csv", SMALL, {**Y, "missing": "median"}, SettingsError, "missing must be one of error, 0, mean"),
+    ("t.csv", SMALL, {**Y, "delimiter": ";;"}, SettingsError, "delimiter must be one ASCII character"),
+    ("t.jsonl", '{"y": 1}', {**Y, "decimal": ","}, SettingsError, "decimal does not apply to JSON lines"),
     ("t.csv", SMALL, {**Y, "text": "t"}, InputError, "has no column 't'; its columns are 'x', 'y'"),
     ("t.csv", SMALL, {**Y, "text": "y"}, InputError, "cannot be both text and label"),
 ]
@@ -220,7 +225,7 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
 def test_columns_of_other_types_are_refused(tmp_path: Path) -> None:
     first, second = tmp_path / "first.parquet", tmp_path / "second.parquet"
     for x, words in [
-        (pa.array([pd.Timestamp("2020-01-01")]), "'x' holds timestamp.*drop='x'"),
+        (pa.array([time(12, 30)]), "'x' holds time64.*drop='x'"),
         (pa.array([[1.0]]), "'x' holds list"),
         (pa.array(["1"]), "second.parquet: column 'x' holds string, where numbers are needed"),
     ]:
@@ -239,20 +244,68 @@ def test_csv_of_many_forms_is_read(tmp_path: Path) -> None:
 
 
 def test_columns_have_the_types_of_the_first_block(tmp_path: Path) -> None:
-    """Whole numbers, with a fraction far below, are float64; dates, and numbers among words, categories."""
+    """Whole numbers, with a fraction far below, are float64; numbers among words are categories."""
     lines = [
         f"{i % 7},{'true' if i % 2 else 'false'},2024-01-0{i % 2 + 1},{i % 3},a\n" for i in range(300_000)
     ]
     lines[3] = "NA,true,2024-01-01,?,b\n"
-    lines[250_000] = "3.5,true,,1,b\n"
+    lines[250_000] = "3.5,true,2025-01-01 12:00,1,b\n"
     (tmp_path / "t.csv").write_text("x,b,date,n,y\n" + "".join(lines))
     convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", missing=0, shuffle=False)
     matrix, _, names = stored(tmp_path / "a.zarr")
-    dates = ["date=2024-01-01", "date=2024-01-02"]
-    assert names == ["x", "b", *dates, "n=0", "n=1", "n=2", "n=?"]
+    assert names == ["x", "b", "date", "date (year)", "n=0", "n=1", "n=2", "n=?"]
     assert matrix[[1, 3, 250_000]].tolist() == [
-        [1, 1, 0, 1, 0, 1, 0, 0], [0, 1, 1, 0, 0, 0, 0, 1], [3.5, 1, 0, 0, 0, 1, 0, 0],
+        [1, 1, 19724, 2024, 0, 1, 0, 0], [0, 1, 19723, 2024, 0, 0, 0, 1], [3.5, 1, 20089.5, 2025, 0, 1, 0, 0],
     ]  # fmt: skip
+
+
+def test_dates_of_every_type_are_days_and_years(tmp_path: Path) -> None:
+    """Compared with pandas, before 1970, too; a date that is none names its row."""
+    dates = pd.Series(["1969-12-31 18:00", "2024-02-29 00:00", None, "2199-01-01 00:01"], dtype="M8[ns]")
+    frame = pd.DataFrame({"when": dates, "zone": dates.dt.tz_localize("Europe/Rome"), "y": list("abab")})
+    utc = [dates, frame["zone"].dt.tz_convert("UTC").dt.tz_localize(None)]
+    wanted = [x for each in utc for x in ((each - pd.Timestamp(0)) / pd.Timedelta("1D"), each.dt.year)]
+    wanted = SimpleImputer().fit_transform(np.column_stack(wanted))
+    options: dict[str, Any] = {"label": "y", "missing": "mean", "dtype": "float64", "shuffle": False}
+    for name in ("t.parquet", "t.csv"):
+        WRITERS[name](frame, tmp_path / name)
+        report = convert([tmp_path / name], tmp_path / "a.zarr", force=True, **options)
+        np.testing.assert_allclose(stored(tmp_path / "a.zarr")[0], wanted, rtol=1e-12)
+        assert (report.missing_values, report.notes[0][:34]) == (2, "2 columns of numbers: 'when (days ")
+    (tmp_path / "b.csv").write_text("when,zone,y\n2024-02-30,,a\n")
+    with pytest.raises(InputError, match=r"row 1: column 'when' holds dates: invalid value '2024-02-30'"):
+        convert([tmp_path / "b.csv"], tmp_path / "b.zarr", like=tmp_path / "a.zarr")
+    assert (
+        convert([tmp_path / "t.csv"], tmp_path / "b.zarr", categorical="when", drop="zone", **options).d == 3
+    )
+
+
+AS_BEFORE: dict[str, Any] = {"label": "y", "categorical": ["zip"], "shuffle": False, "force": True}
+
+
+def test_columns_that_name_the_rows_are_no_features(frame: pd.DataFrame, tmp_path: Path) -> None:
+    cells = frame.set_index(pd.Index([f"c{n}" for n in range(N)], name="cell"))
+    for name, shown in ("t.csv", "(the first, which has no name)"), ("t.parquet", "cell"):
+        frame.to_csv(tmp_path / name) if name == "t.csv" else cells.to_parquet(tmp_path / name)
+        report = convert([tmp_path / name], tmp_path / "a.zarr", **AS_BEFORE)
+        np.testing.assert_array_equal(stored(tmp_path / "a.zarr")[0], expected(frame))
+        assert report.notes[0] == f"columns that name the rows, and so are not features: '{shown}'"
+    frame.set_index("zip").to_parquet(tmp_path / "t.parquet")  # which `categorical` asks for
+    assert convert([tmp_path / "t.parquet"], tmp_path / "a.zarr", **AS_BEFORE).d == expected(frame).shape[1]
+
+
+DIALECTS = [(";", ",", ""), ("\t", ",", ""), (";", ".", ""), (",", ",", "decimal"), ("^", ",", "delimiter")]
+
+
+def test_semicolons_and_decimal_commas_are_recognised(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Others are given, and to score, too."""
+    for delimiter, decimal, name in DIALECTS:
+        frame.to_csv(tmp_path / "t.csv", index=False, sep=delimiter, decimal=decimal)
+        said: dict[str, Any] = {name: delimiter if name == "delimiter" else decimal} if name else {}
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", **AS_BEFORE, **said)
+        np.testing.assert_array_equal(stored(tmp_path / "a.zarr")[0], expected(frame))
+    fit(tmp_path / "a.zarr", out=tmp_path / "run", passes=1)
+    assert evaluate(tmp_path / "run", tmp_path / "t.csv", **said).n == N
 
 
 def test_a_row_that_does_not_fit_into_memory_says_what_would(tmp_path: Path) -> None:
@@ -335,7 +388,7 @@ def texts(path: Path, rows: list[list[str]]) -> list[list[str]]:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([["y", "text"], *rows])
     table = TableFile(path, path.suffix[1:], MEMORY)
-    read = [batch.to_pylist() for batch in table.batches(["y", "text"])]
+    read = [batch.to_pylist() for batch in table.batches(["y", "text"], {})]
     return [[row["y"], row["text"]] for batch in read for row in batch]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import anndata
 import numpy as np
 import pandas as pd
 import pytest
 
-from streamsvm import Model, evaluate, fit, load_model
-from streamsvm.errors import InputError, ModelError, StreamsvmWarning
+from streamsvm import Model, convert, evaluate, fit, load_model, predict
+from streamsvm.errors import FeatureError, InputError, ModelError, SettingsError, StreamsvmWarning
+from streamsvm.sklearn import StreamSVMClassifier
 
 N = 90
 WANTED = ["age", "town=Leeds", "town=York", "member", "size=L", "size=S", "rooms"]
@@ -34,7 +36,7 @@ def groups(people: pd.DataFrame) -> np.ndarray:
 
 @pytest.fixture
 def model(people: pd.DataFrame, groups: np.ndarray) -> Model:
-    return fit(people, groups, passes=5, transform="scale=std,bias")
+    return fit(people.assign(group=groups), label="group", passes=5, transform="scale=std,bias")
 
 
 def test_the_features_are_those_of_pandas(
@@ -65,17 +67,17 @@ def test_other_values_and_columns_are_warnings_and_no_feature(people: pd.DataFra
         found = model.decision_function(people.assign(town="Bath"))
     np.testing.assert_array_equal(found, expected)
     assert {each.filename for each in caught} == {__file__}
-    with pytest.warns(StreamsvmWarning, match="2 are missing and taken as 0 .*; 1 are unknown to it"):
-        found = model.decision_function(people.drop(columns="town").assign(name="Ann"))
+    with pytest.warns(StreamsvmWarning, match="7 of the 7 features .*; 1 are unknown to it .*'name'"):
+        found = model.decision_function(people.assign(town=None, name="Ann"))
     np.testing.assert_array_equal(found, expected)
 
 
 REFUSED: list[tuple[object, str]] = [
     ([f"p{i}" for i in range(N)], "column 'name' has another value in each row: that is no category"),
-    (pd.Timestamp("2020-01-01"), "column 'name' holds Timestamp('2020-01-01 00:00:00'), and neither"),
+    (pd.Timedelta("1h"), "column 'name' holds Timedelta('0 days 01:00:00'), and neither"),
     ([[1]] * N, "column 'name' holds [1], and neither numbers nor text"),
     (None, "column 'name' has no value; leave it out"),
-    ([None] + [1.5] * (N - 1), "column 7 ('name'): nan is not finite"),
+    ([None] + [1.5] * (N - 1), "column 'name': nan is not finite"),
 ]
 
 
@@ -90,7 +92,7 @@ def test_columns_that_can_be_neither_are_named(people: pd.DataFrame, groups: np.
 def test_text_where_the_model_has_numbers_is_refused(
     people: pd.DataFrame, groups: np.ndarray, model: Model
 ) -> None:
-    with pytest.raises(ModelError, match="column 'age' has values that are not numbers, where the model"):
+    with pytest.raises(ModelError, match="column 'age' has values that are not numbers; make it as"):
         model.predict(people.assign(age="old"))
     of_numbers = fit(people[["age", "member"]].astype(float), groups)
     with pytest.warns(StreamsvmWarning, match="3 are unknown to it and left out .'town', 'size', 'rooms'"):
@@ -111,3 +113,48 @@ def test_a_column_of_dtype_category_has_categories_though_these_are_numbers() ->
         assert model.score(same, y) == 1
     numbers = fit(X.astype(int), y)
     np.testing.assert_array_equal(numbers.predict(X), numbers.predict(X.astype(int)))
+
+
+@pytest.mark.filterwarnings("ignore::streamsvm.errors.ScaleWarning")
+def test_dates_are_days_and_years(people: pd.DataFrame, groups: np.ndarray) -> None:
+    days = np.random.default_rng(1).integers(17_000, 19_500, N)
+    when = pd.Series(pd.to_datetime(days, unit="D") + pd.Timedelta(hours=6))
+    plain = people.assign(**{"day": days + 0.25, "day (year)": when.dt.year})
+    wanted = fit(plain, groups, passes=2)
+    for each in when, when.dt.tz_localize("UTC"), when.astype(object), when.astype(str):
+        model = fit(people.assign(day=each), groups, passes=2)
+        assert model.feature_names_in_.tolist() == [*WANTED, "day", "day (year)"]
+        np.testing.assert_array_equal(model.coef_, wanted.coef_)
+    new = plain.assign(**{"day": pd.Timestamp("2031-05-05").timestamp() / 86_400, "day (year)": 2031})
+    found = model.decision_function(people.assign(day="2031-05-05"))
+    np.testing.assert_array_equal(found, wanted.decision_function(new))
+    with pytest.raises(ModelError, match="column 'day' has values that are not dates; make it as"):
+        model.predict(people.assign(day=3.5))
+
+
+def test_a_column_that_the_model_needs_is_an_error_by_every_route(
+    people: pd.DataFrame, groups: np.ndarray, model: Model, tmp_path: Path
+) -> None:
+    frame, table, store = people.assign(group=groups).dropna(), tmp_path / "t.parquet", tmp_path / "t.zarr"
+    for name, other in ("town", "age"), ("age", "town=York"):
+        lacking = frame.drop(columns=name)
+        lacking.to_parquet(table)
+        convert(table, store, force=True, label="group")
+        cells = anndata.AnnData(np.ones((len(frame), 3)), obs={"group": frame["group"].tolist()})
+        cells.var_names = ["member", "rooms", other]
+        for data in lacking, table, store, cells:
+            for call in predict, evaluate:
+                with pytest.raises((FeatureError, InputError), match=f"has no column '{name}'"):
+                    call(model, data)
+    estimator = StreamSVMClassifier().fit(people[["age", "rooms"]].astype(float), groups)
+    with pytest.raises(ValueError, match=r"(?s)seen at fit time, yet now missing.*rooms"):
+        estimator.predict(people[["age"]].astype(float))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_column_of_a_frame_may_be_the_label(people: pd.DataFrame, groups: np.ndarray, model: Model) -> None:
+    frame = people.assign(group=groups)
+    np.testing.assert_array_equal(model.predict(frame), model.predict(people))
+    assert evaluate(model, frame) == evaluate(fit(people, groups, passes=5), frame, "group")
+    with pytest.raises(SettingsError, match="X has no column 'groups'; its columns are 'age', 'town', 'mem"):
+        fit(frame, label="groups")
