@@ -26,9 +26,9 @@ BY_METAVAR: dict[str | None, tuple[str, Any]] = {  # of options: a word, and wha
 }  # fmt: skip
 VALUES: dict[str, tuple[str, Any]] = {  # of options with few values, and others
     "analyzer": ("char", "char"), "average": ("--no", False), "codec": ("small", "small"),
-    "dtype": ("float32", "float32"), "format": ("csv", "csv"), "gap": ("pass", "pass"),
-    "index_base": ("1", 1), "join": ("outer", "outer"), "keep_data": ("--no", False),
-    "labels_as": ("text", "text"), "loss": ("cs", "cs"), "missing": ("mean", "mean"),
+    "decimal": (",", ","), "delimiter": (";", ";"), "dtype": ("float32", "float32"), "format": ("csv", "csv"),
+    "gap": ("pass", "pass"), "index_base": ("1", 1), "join": ("outer", "outer"),
+    "keep_data": ("--no", False), "labels_as": ("text", "text"), "loss": ("cs", "cs"), "missing": ("mean", "mean"),
     "on_error": ("skip", "skip"), "shuffle": ("--no", False), "smooth": ("0.5", 0.5),
     "solver": ("newton", "newton"), "split": ("rows", "rows"), "store": ("some/path", [Path("some/path")]),
     "threshold": ("-0.5", -0.5), "unseen_label": ("keep", "keep"),
