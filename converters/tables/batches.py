@@ -124,11 +124,9 @@ class TableFile:
             with self._parquet() as file:
                 self.n_rows = file.metadata.num_rows
                 of_pandas = file.schema_arrow.pandas_metadata
-                index = of_pandas.get("index_columns") if isinstance(of_pandas, dict) else None
-                # A range has no column, but a dict.
-                self.index = (
-                    [each for each in index if isinstance(each, str)] if isinstance(index, list) else []
-                )
+                index = of_pandas.get("index_columns") if isinstance(of_pandas, dict) else ()
+                index = index if isinstance(index, list) else ()  # as a forged file may not have it
+                self.index = [each for each in index if isinstance(each, str)]  # a range is a dict
                 return [(field.name, field.type) for field in file.schema_arrow]
         if self.kind == "csv" and self._sniffs[0]:
             with self._text() as text:

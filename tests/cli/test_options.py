@@ -28,10 +28,11 @@ VALUES: dict[str, tuple[str, Any]] = {  # of options with few values, and others
     "analyzer": ("char", "char"), "average": ("--no", False), "codec": ("small", "small"),
     "decimal": (",", ","), "delimiter": (";", ";"), "dtype": ("float32", "float32"), "format": ("csv", "csv"),
     "gap": ("pass", "pass"), "index_base": ("1", 1), "join": ("outer", "outer"),
-    "keep_data": ("--no", False), "labels_as": ("text", "text"), "loss": ("cs", "cs"), "missing": ("mean", "mean"),
-    "on_error": ("skip", "skip"), "shuffle": ("--no", False), "smooth": ("0.5", 0.5),
-    "solver": ("newton", "newton"), "split": ("rows", "rows"), "store": ("some/path", [Path("some/path")]),
-    "threshold": ("-0.5", -0.5), "unseen_label": ("keep", "keep"),
+    "keep_data": ("--no", False), "labels_as": ("text", "text"), "loss": ("cs", "cs"),
+    "missing": ("mean", "mean"), "on_error": ("skip", "skip"), "shuffle": ("--no", False),
+    "smooth": ("0.5", 0.5), "solver": ("newton", "newton"), "split": ("rows", "rows"),
+    "store": ("some/path", [Path("some/path")]), "threshold": ("-0.5", -0.5),
+    "unseen_label": ("keep", "keep"),
 }  # fmt: skip
 OF_COMMANDS: dict[str, dict[str, tuple[str, Any]]] = {  # where it is something else
     "tune": {"C": ("2^-1:2", ["2^-1:2"]), "loss": ("ww,cs", ["ww,cs"]), "margin": ("0.5", [0.5]),
