@@ -24,7 +24,7 @@ from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
 from streamsvm.store.addresses import local
-from streamsvm.store.kinds import is_read_in_place
+from streamsvm.store.kinds import is_read_in_place, is_trained_in_place, kind_of
 from streamsvm.training.training import Execution, copy_inputs
 from streamsvm.transforms import parse_transforms
 
@@ -139,16 +139,18 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
     """Return what is converted, by the name of its store."""
     given, found = reading.given(), {}
     groups = {"groups": True} if get_loss(settings.loss).sequences else {}
-    if not all(is_read_in_place(path) for path in paths):
+    if not all(is_trained_in_place(path) for path in paths):
         if settings.sample_weight not in (None, NONE):
             raise wrong_setting("sample_weight", "is a column of stored data; give weights, a file")
         own = {name: value for name, value in settings.given().items() if name in _OF_CONVERSION}
         found["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
-    if settings.valid is not None and not is_read_in_place(settings.valid):
+    valid = settings.valid
+    with_data = "data" in found and valid is not None and kind_of(valid) == "lists"  # labels are of its kind
+    if valid is not None and (with_data or not is_read_in_place(valid)):
         own = {"label": settings.label, "labels": settings.valid_labels}
         own = {name: value for name, value in own.items() if value is not None}
         own |= {name: value for name, value in given.items() if name in _OF_VALID}
-        found["valid"] = _Inputs([os.fspath(local(settings.valid))], {**own, **groups})
+        found["valid"] = _Inputs([os.fspath(local(valid))], {**own, **groups})
     for name in given if "data" not in found else ():
         if not found or name not in _OF_VALID:
             raise wrong_setting(

@@ -9,13 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.tables.quotes import CheckedText
 
 from streamsvm.base.label_values import MISSING_TEXTS
 from streamsvm.base.text import format_size, printable
+from streamsvm.data.checks import row_pieces
 from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
 from streamsvm.store.kinds import MAGIC_SIZE, compression_of
+from streamsvm.store.parquet import largest_page, open_parquet, row_bytes
 
 OfDates = Mapping[str, bool]  # whether a column of numbers is made of dates, by its name
 _DELIMITERS = ",\t;|"
@@ -23,7 +26,9 @@ _DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text that are parsed at a time
 # Bytes of memory for each byte of text that is parsed: blocks read ahead, strings, and what is made of them.
 _BLOCK_FACTOR = 32
-_PARQUET_ROWS = 2**14  # of a Parquet file, at most, at a time
+# Of a Parquet file, at a time and at most: rows, and bytes of their texts.
+_PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22
+_LONG_TEXTS = 2**16  # bytes of a dictionary that is not kept
 
 
 def load_pyarrow() -> Any:
@@ -121,7 +126,7 @@ class TableFile:
 
     def _schema(self) -> list[tuple[str, Any]]:
         if self.kind == "parquet":
-            with self._parquet() as file:
+            with open_parquet(self.path) as file:
                 self.n_rows = file.metadata.num_rows
                 of_pandas = file.schema_arrow.pandas_metadata
                 index = of_pandas.get("index_columns") if isinstance(of_pandas, dict) else ()
@@ -153,17 +158,22 @@ class TableFile:
 
     def _batches(self, names: list[str], numbers: OfDates) -> Iterator[Any]:
         if self.kind == "parquet":
-            with self._parquet() as file:
-                metadata = file.metadata
-                groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-                row_bytes = max((each.total_byte_size / max(1, each.num_rows) for each in groups), default=0)
-                row_bytes = max(row_bytes, 4 * len(names), 1)
-                rows = max(1, min(_PARQUET_ROWS, int(self._memory / (16 * row_bytes))))
+            texts = [name for name in names if not self._pa.types.is_nested(self.columns[name])]
+            with open_parquet(self.path, texts) as file, self.path.open("rb") as stored:
+                page, name = largest_page(stored, file.metadata, names, self._memory // 2)
+                if 2 * page > self._memory:
+                    raise PlanError(
+                        f"{self.path}: column {_quoted(name)} has a page of {format_size(page)}, too large "
+                        "for the memory limit",
+                        needed_memory=4 * page,
+                    )
+                row_size = row_bytes(file.metadata, names)
+                rows = max(1, min(_PARQUET_ROWS, self._memory // (16 * row_size)))
                 total, done = self.path.stat().st_size, 0
                 for batch in file.iter_batches(rows, columns=names, use_threads=False):
                     done += batch.num_rows
                     self.size = total * done // max(1, file.metadata.num_rows)
-                    yield batch.select(names)  # in this order
+                    yield from _with_few_texts(batch.select(names))  # in this order
         else:
             with self._jsonl(names) if self.kind == "jsonl" else self._csv(names, numbers) as reader:
                 for batch in reader:
@@ -172,12 +182,6 @@ class TableFile:
                     yield batch.select(names)
             self._check_quotes()
         self.source = InputFile.of(self.path)
-
-    def _parquet(self) -> Any:
-        import pyarrow.parquet
-
-        # A page at a time, and not a row group: these may be as large as the file.
-        return pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=2**20)
 
     def _csv(self, names: Sequence[str], numbers: OfDates) -> Any:
         """Return a reader of columns of CSV; without `names`, of all, with the types that pyarrow infers."""
@@ -274,6 +278,25 @@ class TableFile:
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
             by = "" if self.has_types else f" with {_DELIMITER_NAMES.get(self.delimiter, self.delimiter)}"
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
+
+
+def _with_few_texts(batch: Any) -> Iterator[Any]:
+    """Yield parts of a batch of Parquet with texts of about `_PARQUET_TEXT` bytes, or of one row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            of_rows = pc.binary_length(column.dictionary).take(column.indices)
+            sizes += of_rows.fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(sizes)
+    for start, stop in row_pieces(ends - sizes, int(sizes.sum()), _PARQUET_TEXT):
+        columns = batch.slice(start, stop - start).columns
+        for at, column in enumerate(columns):
+            if pa.types.is_dictionary(column.type) and column.dictionary.nbytes > _LONG_TEXTS:
+                columns[at] = column.dictionary_decode()
+        yield pa.record_batch(columns, batch.schema.names)
 
 
 def is_numeric(kind: Any) -> bool:

@@ -26,6 +26,7 @@ LABEL_DTYPES = (
     TEXT, OBJECT, "bool", "int8", "int16", "int32", INTEGER, "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64",
 )  # fmt: skip
+MAX_LABEL = 2**16  # characters
 _JSON_TYPES = (str, int, float, bool)  # types of objects, which JSON has
 _INFINITE = (math.inf, -math.inf)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -169,9 +170,12 @@ def canonical_name(label: str) -> str:
 def label_text(value: Any) -> str | None:
     """Return a label as text, as pandas prints it, but whole numbers without a point; None if missing.
 
-    Raise `ValueError` if it is no label, such as a list, or a float that may stand for several integers.
+    Raise `ValueError` if it is no label, such as a list, a text of more than `MAX_LABEL` characters, or a
+    float that may stand for several integers.
     """
     value = as_python_value(value)
+    if isinstance(value, str | bytes) and len(value) > MAX_LABEL:
+        raise ValueError(f"it has {len(value):,} characters, more than {MAX_LABEL:,}")
     if isinstance(value, bytes):
         value = value.decode("utf-8")
     if value == "" or is_missing(value):

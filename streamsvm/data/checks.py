@@ -139,7 +139,7 @@ def row_pieces(starts: np.ndarray, end: int, target: int = 2**20) -> list[tuple[
     cuts, row = [], 0
     while row < len(starts):
         bound = min(int(starts[row]) + target, end)
-        stop = max(row + 1, int(np.searchsorted(starts, bound)))
+        stop = max(row + 1, int(np.searchsorted(starts, bound))) if bound < end else len(starts)
         cuts.append((row, stop))
         row = stop
     return cuts

@@ -107,12 +107,12 @@ class MatrixFile(Container):
     def node(self, path: str) -> str | None:
         return "array" if path == "X" else None
 
-    def labels(self, name: str) -> np.ndarray:
+    def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
         arrays = load_array(self.path)
         if isinstance(arrays, np.ndarray) or name not in arrays:
             there = "one array, without a name" if isinstance(arrays, np.ndarray) else ", ".join(arrays)
             raise InputError(f"{self.path} has no array {name!r}; it has {there}")
-        return np.asarray(arrays[name])
+        return np.asarray(arrays[name]), None
 
     def close(self) -> None:
         self.is_closed, self._opened = True, None

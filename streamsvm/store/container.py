@@ -294,8 +294,11 @@ class Container(ABC):
         """Return the sorted names of what is in a group of AnnData; none if there is no such group."""
         return []
 
-    def labels(self, name: str) -> np.ndarray:
-        """Return the labels that a matrix has under a name; raises `InputError` if there are none."""
+    def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
+        """Return the labels that a matrix has under a name; raises `InputError` if there are none.
+
+        They are an array and None, or a list of distinct values and the number of the value of each row.
+        """
         raise InputError(
             f"{self.path} is one array, and has no labels {name!r}",
             remedy=Remedy("give them in a file, with {}", Option("labels")),

@@ -76,6 +76,14 @@ def is_read_in_place(path: str | os.PathLike[str]) -> bool:
     return kind in {"anndata", *MATRICES} and not (kind == "npz" and is_packed(path))
 
 
+def is_trained_in_place(path: str | os.PathLike[str]) -> bool:
+    """Return True for what is read in place and in any order; large row groups are read from their begin."""
+    if is_read_in_place(path) and kind_of(path) == "lists":
+        with contextlib.closing(ListFile(Path(local(path)))) as file:
+            return file.reads_groups
+    return is_read_in_place(path)
+
+
 def is_packed(path: str | os.PathLike[str]) -> bool:
     """Return True for an ``.npz`` archive with compressed arrays, or with a sparse matrix of SciPy."""
     members = _members(path)

@@ -23,6 +23,17 @@ from streamsvm.store.store import Columns
 class FileLabels:
     """Labels of all rows, in memory as codes; the classes are in the order that ``convert`` gives them.
 
+    Parameters
+    ----------
+    labels : ndarray, or list
+        The label of each row; with `at`, the distinct labels, of which it has the number for each row.
+    where : str
+        Their place in messages.
+    path : Path
+        The matrix.
+    n_rows : int
+        Its rows.
+
     Attributes
     ----------
     classes : list of str
@@ -37,12 +48,18 @@ class FileLabels:
         If there is not one label for each row, or a value is no label.
     """
 
-    def __init__(self, labels: np.ndarray, where: str, path: Path, n_rows: int) -> None:
-        if labels.ndim != 1 or len(labels) != n_rows:
-            raise InputError(f"{where}: labels of shape {labels.shape} for the {n_rows:,} rows of {path}")
-        distinct, at = np.unique(labels, return_inverse=True)
+    def __init__(
+        self, labels: Any, where: str, path: Path, n_rows: int, at: np.ndarray | None = None
+    ) -> None:
+        if at is None:
+            if labels.ndim != 1 or len(labels) != n_rows:
+                raise InputError(f"{where}: labels of shape {labels.shape} for the {n_rows:,} rows of {path}")
+            distinct, at = np.unique(labels, return_inverse=True)
+            is_text, labels = labels.dtype.kind in "US", distinct.tolist()
+        else:
+            is_text = any(isinstance(value, str) for value in labels)
         names: list[str | None] = []
-        for number, value in enumerate(distinct.tolist()):
+        for number, value in enumerate(labels):
             try:
                 names.append(label_values.label_text(value))
             except ValueError as error:  # of UnicodeDecodeError, too
@@ -50,7 +67,6 @@ class FileLabels:
                 raise InputError(f"{where}, row {row}: this cannot be a label: {error}") from None
         known = list(dict.fromkeys(name for name in names if name is not None))  # all NaN are one
         self.classes = [known[place] for place in label_values.class_order(known)] if known else []
-        is_text = labels.dtype.kind in "US"
         self.label_dtype = label_values.TEXT if is_text else label_values.dtype_of_names(self.classes)
         code = {name: number for number, name in enumerate(self.classes)}
         codes = [UNSEEN_LABEL if name is None else code[name] for name in names]
@@ -80,7 +96,8 @@ def open_labels(
         with os_errors_as(InputError, labels, "read"):
             return FileLabels(_read_labels(Path(labels), like), str(labels), path, n_rows)
     if label is not None:
-        return FileLabels(container.labels(label), f"{path}, {label!r}", path, n_rows)
+        values, at = container.labels(label)
+        return FileLabels(values, f"{path}, {label!r}", path, n_rows, at)
     remedy = "give a file with one a line, or an .npy array, with {}, or name its own with {}"
     raise InputError(
         f"{path} is a matrix, and its labels are missing",

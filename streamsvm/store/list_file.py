@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from streamsvm.base.label_values import MISSING_TEXTS
+from streamsvm.base.text import format_size
 from streamsvm.data.checks import first_true
 from streamsvm.errors import Call, InputError, Remedy, StoreError, extra
 from streamsvm.store.array_file import MatrixFile
 from streamsvm.store.container import StoredArray
+from streamsvm.store.parquet import largest_page, open_parquet, row_bytes
+
+_READ_BYTES = 2**23  # of Parquet, at a time: about as many
+_MOST_PAGE_BYTES = 2**24  # of a page of Parquet, decompressed
+_MOST_ROWS = 2**16  # of labels, at a time
 
 
 class ListArray(StoredArray):
-    """Column of lists, each of which is a row. A chunk is the largest row group or batch."""
+    """Column of lists, each of which is a row. A chunk is the largest row group or batch, up to a limit."""
 
     def __init__(self, container: ListFile, shape: tuple[int, int], dtype: np.dtype) -> None:
         self.container: ListFile = container
         self.name = container.column
-        most = int(np.diff(container.starts).max())
+        most = min(int(np.diff(container.starts).max()), container.chunk)
         self._set_layout(shape, (most, shape[1]), dtype, 2, text=False)
+        self._ahead: tuple[int, Any, Iterator[Any]] = (self.length, (), iter(()))
 
     def stored_bytes(self) -> int:
         return self.container.size
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
         found = np.empty((stop - start, self.columns or 0), self.dtype)
-        starts = self.container.starts
-        for group in range(int(np.searchsorted(starts, start, "right")) - 1, len(starts) - 1):
-            begin, end = max(start, int(starts[group])), min(stop, int(starts[group + 1]))
-            if begin < end:
-                at, row = begin - start, begin - int(starts[group])
-                for lists in self.container.column_of(group, self.name).slice(row, end - begin).chunks:
-                    found[at : at + len(lists)] = self._values(lists, start + at)
-                    at += len(lists)
+        at = start
+        with self.container.lock:
+            while at < stop:
+                lists = self._lists_from(at)[: stop - at]
+                found[at - start : at - start + len(lists)] = self._values(lists, at)
+                at += len(lists)
         return found[(slice(None), *columns)]
+
+    def _lists_from(self, row: int) -> Any:
+        """Return lists from a row on: those that were read last, or the next; or read its row group anew."""
+        begin, lists, more = self._ahead
+        self._ahead = (self.length, (), iter(()))  # of an error, nothing is kept
+        starts = self.container.starts
+        group = int(np.searchsorted(starts, row, "right")) - 1
+        if row < begin or begin + len(lists) < starts[group]:
+            begin, lists, more = int(starts[group]), (), self.container.values(self.name, group)
+        while row >= begin + len(lists):
+            begin += len(lists)
+            lists = next(more)
+        self._ahead = begin, lists, more
+        return lists[row - begin :]
 
     def _values(self, lists: Any, row: int) -> np.ndarray:
         """Return the numbers of some lists; raises StoreError unless they are of one length, without gaps."""
@@ -64,14 +84,13 @@ class ListFile(MatrixFile):
     kind = "table"
 
     def _open_matrix(self) -> None:
-        self._lock = threading.Lock()  # a reader of Parquet is for one thread
+        self.lock = threading.Lock()  # a reader of Parquet is for one thread
         with extra(StoreError, f"{self.path} is read with pyarrow, which is not installed", "tables"):
             import pyarrow as pa
-            import pyarrow.parquet as pq
         with self.wrapped(""):
             head = self._file.read(6)
             self._file.seek(0)
-            self._parquet: Any = pq.ParquetFile(self._file) if head.startswith(b"PAR1") else None
+            self._parquet: Any = open_parquet(self._file) if head.startswith(b"PAR1") else None
             if self._parquet is not None:
                 meta = self._parquet.metadata
                 sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
@@ -84,6 +103,26 @@ class ListFile(MatrixFile):
                 self._schema = table.schema
         self.starts = np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))])
         self.column = self._find_column()
+        self.chunk = max(sizes)
+        if self._parquet is not None:
+            self._check_pages(self.column)
+            self.chunk = max(1, _READ_BYTES // row_bytes(meta, [self.column]))
+
+    @property
+    def reads_groups(self) -> bool:
+        """True if each row group is small enough to be read for a few of its rows."""
+        return int(np.diff(self.starts).max()) <= self.chunk
+
+    def _check_pages(self, name: str) -> None:
+        """Raise StoreError if a page or row of Parquet is too large to be read."""
+        metadata = self._parquet.metadata
+        page, _ = largest_page(self._file, metadata, [name], _MOST_PAGE_BYTES)
+        largest = max(page, row_bytes(metadata, [name]))
+        if largest > _MOST_PAGE_BYTES:
+            raise StoreError(
+                f"{self.path}: column {name!r} has a page or row of {format_size(largest)}, and at most "
+                f"{format_size(_MOST_PAGE_BYTES)} are read; write it in smaller pages"
+            )
 
     def _find_column(self) -> str:
         from pyarrow import types
@@ -106,42 +145,52 @@ class ListFile(MatrixFile):
             raise StoreError(f"{self.path} has no rows")
         return str(found[0])
 
-    def column_of(self, group: int, name: str) -> Any:
-        """Return a column of a row group or batch, as a chunked array."""
+    def values(self, name: str, group: int = 0) -> Iterator[Any]:
+        """Yield the values of a column from a row group or batch on, a few rows of Parquet at a time.
+
+        Texts of Parquet are dictionaries.
+        """
+        groups = range(group, len(self.starts) - 1)
         if self._parquet is None:
-            import pyarrow as pa
+            for batch in map(self._batches.__getitem__, groups):
+                self.check_unchanged()  # a file that became shorter cannot be read from a memory map
+                yield batch.column(name)
+            return
+        is_text = name != self.column
+        file = open_parquet(self._file, [name]) if is_text else self._parquet
+        rows = max(1, min(_MOST_ROWS, _READ_BYTES // row_bytes(file.metadata, [name])))
+        for batch in file.iter_batches(rows, list(groups), [name], use_threads=False):
+            yield batch.column(0)
 
-            self.check_unchanged()  # a file that became shorter cannot be read from a memory map
-            return pa.chunked_array([self._batches[group].column(name)])
-        with self._lock:
-            return self._parquet.read_row_group(group, columns=[name]).column(0)
-
-    def labels(self, name: str) -> np.ndarray:
-        """Return a column of labels: texts, integers, booleans or whole numbers."""
+    def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
+        """Return the distinct values of a column of labels, and the number of the value of each row."""
         from pyarrow import types
 
         if name not in self._schema.names or name == self.column:
             others = ", ".join(each for each in self._schema.names if each != self.column) or "none"
             raise InputError(f"{self.path} has no column {name!r} of labels; it has {others}")
+        kind = self._schema.field(name).type
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        is_it = types.is_string, types.is_large_string, types.is_boolean, types.is_integer, types.is_floating
+        if not any(each(kind) for each in is_it):
+            raise InputError(
+                f"{self.path}: column {name!r} is of {kind}; labels are texts, integers or booleans"
+            )
+        if self._parquet is not None:
+            self._check_pages(name)
+        number: dict[Any, int] = {}
+        found = []
         with self.wrapped(name):
-            import pyarrow as pa
-
-            groups = range(len(self.starts) - 1)
-            values = pa.chunked_array([chunk for at in groups for chunk in self.column_of(at, name).chunks])
-            kind = values.type
-            if types.is_dictionary(kind):
-                kind = kind.value_type
-                values = values.cast(kind)
-        if types.is_string(kind) or types.is_large_string(kind):
-            return np.array(["" if v is None or v in MISSING_TEXTS else v for v in values.to_pylist()], str)
-        is_boolean = types.is_boolean(kind) and not values.null_count
-        if is_boolean or types.is_integer(kind) or types.is_floating(kind):
-            return np.asarray(values.to_numpy())
-        raise InputError(f"{self.path}: column {name!r} is of {kind}; labels are texts, integers or booleans")
+            for column in self.values(name):
+                column = column if types.is_dictionary(column.type) else column.dictionary_encode()
+                texts = [None if v in MISSING_TEXTS else v for v in [*column.dictionary.to_pylist(), None]]
+                numbers = np.array([number.setdefault(v, len(number)) for v in texts], np.int32)
+                found.append(numbers[column.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)])
+        return list(number), np.concatenate(found)
 
     def _array(self, path: str, axes: int) -> ListArray:
         kind = self._schema.field(self.column).type
-        first = self.column_of(int(np.argmax(np.diff(self.starts) > 0)), self.column)[0].as_py()
+        first = next(values[0].as_py() for values in self.values(self.column) if len(values))
         if not first:
             raise StoreError(f"{self.path}: column {self.column!r}, row 0: it has no numbers")
         shape = int(self.starts[-1]), len(first)

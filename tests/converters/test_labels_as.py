@@ -8,6 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import read_rows
 from hypothesis import example, given
@@ -141,3 +143,15 @@ def test_whole_numbers_that_were_rounded_are_no_labels(tmp_path: Path) -> None:
     )
     convert([tmp_path / "t.jsonl"], tmp_path / "a.zarr", label="y", shuffle=False)
     assert labels_of(tmp_path / "a.zarr") == ["9007199254740991", "7"]
+
+
+def test_labels_of_more_than_64_kib_are_refused(tmp_path: Path) -> None:
+    texts = ["a", "b" * 65_536, "c" * 65_537]
+    (tmp_path / "t.libsvm").write_text("".join(f"{text} 1:1\n" for text in texts))
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"1,{text}\n" for text in texts))
+    pq.write_table(pa.table({"x": [1.0] * 3, "y": texts}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"x": [[1.0]] * 3, "y": texts}), tmp_path / "l.parquet")
+    for name, place in ("t.libsvm", "line 3"), ("t.csv", "row 3"), ("t.parquet", "row 3"), ("l.parquet", "y"):
+        label = None if place == "line 3" else "y"
+        with pytest.raises(InputError, match=f"{name}, .*{place}.* cannot be a label: it has 65,537 char"):
+            convert([tmp_path / name], tmp_path / "out.zarr", label=label)

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.data.memory_plan import available_memory
@@ -274,3 +276,39 @@ def digits_run(digits: Path) -> int:
     peak = json.loads(done.stdout)["peak_memory_bytes"]
     assert peak <= INTERPRETER
     return peak
+
+
+def _write_parquet(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    few = np.array(["a", "b"])[rng.integers(0, 2, 20_000)]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(rng.random(20_000 * 512, np.float32)), 512)
+    long = pa.array(["t" * 900_000])
+    tables = {
+        "few": {"x": rng.random(20_000), "y": few},
+        "lists": {"x": lists, "y": few},
+        "labels": {"x": np.arange(60.0), "y": [chr(65 + i) * MB for i in range(60)]},
+        "repeated": {"x": np.arange(2000.0), "y": long.take(pa.array([0] * 2000))},
+        "texts": {"x": long.take(pa.array([0] * 2000)), "y": few[:2000]},
+        "zeros": {"x": pa.array([[0.0] * 512]).take(pa.array([0] * 200_000)), "y": few.repeat(10)},
+    }
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet", compression="zstd")
+    page = {"use_dictionary": False, "data_page_size": 2**30, "compression": "zstd"}
+    pq.write_table(pa.table(tables["texts"]), folder / "page.parquet", **page)
+
+
+def test_parquet_stays_within_twice_the_memory(tmp_path: Path) -> None:
+    """Files that decode to up to 1.8 GB, the smallest of them of 1 kB."""
+    _write_parquet(tmp_path)
+    peaks = {}
+    for name in ("few", "few", "lists", "labels", "repeated", "texts", "zeros", "page"):
+        words = ("convert", f"{name}.parquet", "--label", "y", "--memory", 32 * MB, "--force")
+        command = (sys.executable, "-m", "streamsvm_cli.main", *map(str, words), "--out", "s.zarr")
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            told = process.stderr.read() if process.stderr else ""
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        peaks[name] = usage.ru_maxrss * 1024
+        assert process.returncode == (name in ("labels", "repeated", "texts", "page")), told
+    print({name: f"{peak / MB:.0f} MB" for name, peak in peaks.items()})
+    assert max(peaks.values()) - peaks["few"] <= 2 * 32 * MB, peaks

@@ -66,3 +66,5 @@ def test_pieces_of_rows_cover_all_rows_and_exceed_the_target_by_one_row_at_most(
     assert [row for start, stop in pieces for row in range(start, stop)] == list(range(len(sizes)))
     for start, stop in pieces:
         assert sum(sizes[start : stop - 1]) < target
+    rows_without_elements = np.full(5, total)
+    assert len(row_pieces(np.append(starts, rows_without_elements), total, target)) <= len(pieces) + 1

@@ -13,6 +13,8 @@ import scipy.sparse as sp
 
 from streamsvm import open_store
 from streamsvm.errors import InputError, StoreError
+from streamsvm.store import list_file
+from streamsvm.store.kinds import is_read_in_place, is_trained_in_place
 
 N, D = 200, 6
 
@@ -107,3 +109,25 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:400])
         with pytest.raises(StoreError, match="damaged"):
             open_store(path, label="y")
+
+
+def test_large_row_groups_are_read_a_few_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows in any order; those that follow the last ones are not decoded twice."""
+    monkeypatch.setattr(list_file, "_READ_BYTES", 20 * 8 * D)
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"vector": X.tolist(), "y": y}), path, row_group_size=N)
+    assert is_read_in_place(path)
+    assert not is_trained_in_place(path)
+    decoded: list[int] = []
+    values = list_file.ListFile.values
+    counted = lambda *given: (decoded.append(len(each)) or each for each in values(*given))  # noqa: E731
+    with open_store(path, label="y") as store:
+        monkeypatch.setattr(list_file.ListFile, "values", counted)
+        for start in range(0, N, 10):
+            np.testing.assert_array_equal(store.rows(start, start + 10).matrix, X[start : start + 10])
+        assert sum(decoded) == N
+        assert max(decoded) <= 20
+        np.testing.assert_array_equal(store.read(np.array([(150, 160), (3, 5)])).matrix[-2:], X[3:5])
+        np.testing.assert_array_equal(np.array(store.classes)[store.labels(0, N)], y)
