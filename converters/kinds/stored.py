@@ -109,7 +109,7 @@ class StoredReader(Reader):
             codes = self.label_codes.encode(self._store.classes, rows.labels, place)
         kept = codes != MISSING
         self.counts.unlabelled += int(np.count_nonzero(~kept))
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             data = rows.data.astype(self.options.dtype, copy=False)
         if (at := first_false(np.isfinite(data))) is not None:
             row = row_of(rows.indptr, at)

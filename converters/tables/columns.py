@@ -154,7 +154,7 @@ class _Numbers:
     def add(self, batch: Any) -> None:
         """Add the rows of a batch with these columns, but for those whose numbers are not finite."""
         values, features, _ = self._encoder.encode(batch, str)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             kept = np.isfinite(values.astype(self._dtype)).all(axis=1)
         missing = features[kept] % 2 == 1  # of the two features of a column the second
         # One after the other, so that sums do not depend on where batches end.
@@ -277,7 +277,7 @@ class ColumnEncoder:
         if column.fill is not None:
             found = np.where(missing, column.fill, found)
             self.filled += int(np.count_nonzero(missing)) if column.date != "years" else 0
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             result = found.astype(self._dtype)
         for row in np.flatnonzero(~np.isfinite(result)).tolist():
             value = values[row].as_py()

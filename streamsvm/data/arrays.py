@@ -135,7 +135,7 @@ def _finite(
     first: int = 0,
 ) -> np.ndarray:
     """Return the values of a matrix in `dtype`; raise `error` if one is not finite, with its row."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         data = np.ascontiguousarray(values, dtype)
     if (at := first_false(np.isfinite(data))) is not None:
         row = row_of(indptr, at)

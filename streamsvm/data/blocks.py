@@ -160,7 +160,7 @@ class Blocks:
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:
         """Return the values in `self.dtype`; raise `StoreError` if one overflows. Row 0 is number `first`."""
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             data = rows.data.astype(self.dtype, copy=False)
         if data is not rows.data and (at := first_false(np.isfinite(data))) is not None:
             row = first + row_of(rows.indptr, at)

@@ -125,7 +125,7 @@ def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
         lo, hi = int(indptr[part[0]]), int(indptr[part[-1] + 1])
         if hi - lo > len(space):
             space = np.empty(max(hi - lo, PIECE_ELEMENTS))
-        with np.errstate(over="ignore"):  # callers refuse infinite norms and name the row
+        with np.errstate(over="ignore", invalid="ignore"):  # callers refuse such norms and name the row
             squares = np.square(data[lo:hi], dtype=np.float64, out=space[: hi - lo])
             norms[part] = np.add.reduceat(squares, indptr[part] - lo)
     return norms

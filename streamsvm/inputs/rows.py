@@ -214,7 +214,7 @@ def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
     An index beyond the model would read memory that is not its own, and a value that is not finite might meet
     no coefficient.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         data = rows.data.astype(model.dtype, copy=False)
     if (at := first_false(np.isfinite(data))) is not None:
         what = f"the value {rows.data[at]} is not finite in {model.dtype}; drop or replace it"

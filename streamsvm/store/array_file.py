@@ -26,6 +26,7 @@ _BY_ROWS = (
     "anndata.AnnData(X, obs={{'label': labels}}).write_h5ad('by-rows.h5ad')"
 )
 _NOT_COMPRESSED = "import numpy; numpy.savez('X.npz', **numpy.load({path!r}))"
+_LONGER = "{} is damaged: it is longer than its header says; fetch it again"
 
 
 class _Header(NamedTuple):
@@ -137,8 +138,11 @@ class ArrayFile(MatrixFile):
             raise StoreError(f"{path} holds values of type {dtype}, and not numbers that are read")
         if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
             raise StoreError(f"{path} has an array of shape {shape}, and not rows by features")
-        if self._header.offset + shape[0] * shape[1] * dtype.itemsize > self.size:
+        end = self._header.offset + shape[0] * shape[1] * dtype.itemsize
+        if end > self.size:
             raise StoreError(f"{path} is truncated: it is shorter than its header says; fetch it again")
+        if end < self.size and not is_archive:
+            raise StoreError(_LONGER.format(path))
 
     def _find_member(self) -> _Header:
         """Return the header of the one array of two axes in an archive."""
@@ -243,7 +247,7 @@ def load_array(path: Path) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of headers by Python 2, and of sizes that overflow
-            return np.load(path, mmap_mode="r", allow_pickle=False)
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # the header is parsed as Python, which may fail in many ways
         if isinstance(error, OSError) and error.errno:
             raise InputError(f"{path} cannot be read: {durable.reason(error)}") from None
@@ -251,3 +255,6 @@ def load_array(path: Path) -> np.ndarray:
         if "Python objects" in str(error) or "pickle" in str(error):
             what = "holds Python objects, a pickle, which is not read; give numbers or texts"
         raise InputError(f"{path} {what}") from None
+    if isinstance(found, np.memmap) and found.offset + found.nbytes < path.stat().st_size:
+        raise InputError(_LONGER.format(path))
+    return cast(np.ndarray, found)

@@ -130,7 +130,11 @@ def _recognised(path: str | os.PathLike[str]) -> str:
     is_foreign = found == "npz" and not all(each.filename.endswith(".npy") for each in _members(path))
     if found is None and by_name in TEXTS and compression_of(begin) is None:
         control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in begin)
-        is_foreign = b"\0" in begin and 16 * control > len(begin)
+        line = begin.partition(b"\n")[0].decode("utf-8", "surrogateescape")
+        begins_as_text = "".join(
+            line.split()
+        ).isprintable()  # then a line is malformed, which the reader names
+        is_foreign = b"\0" in begin and 16 * control > len(begin) and not begins_as_text
     if is_foreign:
         raise InputError(
             f"{path} begins with {begin[:8]!r} and is of no kind that is read: {', '.join(TITLES.values())}"

@@ -96,7 +96,8 @@ class StoredMatrix(ABC):
 
         Raises StoreError if that changes a wide integer.
         """
-        result = values.astype(self.dtype, copy=False)
+        with np.errstate(invalid="ignore"):  # of NaN that signals
+            result = values.astype(self.dtype, copy=False)
         if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
             # Compare as integers, since 2**24 + 1 equals its float32 as float32. Below the bound, the
             # conversion back does not overflow.

@@ -95,3 +95,9 @@ def test_kinds_are_not_mixed_and_a_folder_that_is_no_zarr_is_refused(tmp_path: P
         convert([tmp_path / "a", tmp_path / "b.csv"], tmp_path / "c.zarr")
     with pytest.raises(InputError, match="is a folder; give the files in it"):
         kind_of(tmp_path)
+
+
+def test_a_malformed_line_of_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a 1:1\nb 2:1\na 1:" + bytes(9) + b"\nb 1:2\n")
+    with pytest.raises(InputError, match="a, line 3, column 3: "):
+        convert([tmp_path / "a"], tmp_path / "out.zarr")
