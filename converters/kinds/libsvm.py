@@ -142,7 +142,9 @@ class LibsvmReader(Reader):
         in_work = threads + 3  # blocks in line or in use, one being filled, and the text after it
         block = max(256, min(_BLOCK_SIZE, memory // (in_work * _BLOCK_FACTOR)))
         longest = max(block, memory // _LINE_FACTOR)
-        self._blocks = BlockReader(inputs, block, longest, start, interactive=self._keeps_position)
+        self._blocks = BlockReader(
+            inputs, block, longest, start, interactive=self._keeps_position, waiting=self._report
+        )
         self.sources = self._blocks.sources
         self._place = start.place
         self._number = start.place.row  # of the next row
@@ -277,6 +279,9 @@ class LibsvmReader(Reader):
             block = block._replace(at=done.at, cut=cut)
         self._blocks.release(block.buffers)
         self.counts.bytes_read = block.bytes_read
+        self._report()
+
+    def _report(self) -> None:
         if self.options.progress is not None:
             self.options.progress(self.counts.bytes_read, self._total)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,6 +93,8 @@ class BlockReader:
     interactive : bool
         Whether a block ends where the writer of a pipe pauses. The code that parses the blocks then hashes
         the text, which gives a hash for each position.
+    waiting : callable
+        Called while a pipe is silent.
 
     Attributes
     ----------
@@ -115,18 +117,20 @@ class BlockReader:
         start: ReadingState,
         *,
         interactive: bool,
+        waiting: Callable[[], None],
     ) -> None:
         self.sources = list(start.sources)
         self._inputs = inputs
         self._block, self._longest = block, longest
         self._start, self._interactive = start.place, interactive
+        self._waiting = waiting
         self._free: list[ParseBuffers] = []
 
     def __iter__(self) -> Iterator[TextBlock]:
         bytes_before = sum(source.size for source in self.sources)
         first = self._start.source
         for number, path in enumerate(self._inputs[first:], first):
-            with Input(path, hashes_text=not self._interactive) as source:
+            with Input(path, hashes_text=not self._interactive, waiting=self._waiting) as source:
                 buffers = self._buffers_for(0)
                 held = offset = 0
                 begun = ended = False

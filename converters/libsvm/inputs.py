@@ -26,6 +26,7 @@ from streamsvm.store.kinds import MAGIC_SIZE, STDIN, compression_of
 _MAX_DECODED = 2**20  # bytes of text decoded at a time, if the library has such a limit
 _READ_SIZE = 4096  # bytes of compressed text read at a time
 _MAX_WINDOW = 2**27  # bytes of memory that a decoder may take for its window
+_POLL_SECONDS = 0.2  # between two calls of `waiting`
 
 
 class Compression(NamedTuple):
@@ -60,6 +61,8 @@ class Input(io.RawIOBase):
         A file, or "-" for standard input, in plain text or compressed by gzip, bzip2, xz or zstd.
     hashes_text : bool
         Whether plain text is hashed here, or by the reader: see `record`.
+    waiting : callable, optional
+        Called while a pipe is silent: Python goes on reading after a signal, and only this can end it.
 
     Attributes
     ----------
@@ -74,10 +77,13 @@ class Input(io.RawIOBase):
         If it is missing or cannot be read, or if compressed data is truncated or damaged.
     """
 
-    def __init__(self, path: str | Path, *, hashes_text: bool = True) -> None:
+    def __init__(
+        self, path: str | Path, *, hashes_text: bool = True, waiting: Callable[[], None] | None = None
+    ) -> None:
         self.name = "standard input" if str(path) == STDIN else str(path)
         self.size = 0
         self._file: Any = None
+        self._waiting = waiting
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256: Any = hashlib.sha256()
         self._held = memoryview(b"")  # text not yet handed out
@@ -97,6 +103,8 @@ class Input(io.RawIOBase):
             ends = self._file.isatty() or status.st_rdev == os.stat(os.devnull).st_rdev
             if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not ends):
                 raise InputError(f"{self.name} is a device, which may have no end; give a file or a pipe")
+            if stat.S_ISREG(status.st_mode):
+                self._waiting = None
             # At most a short line, after which the writer of a pipe may pause.
             while len(begin) < MAGIC_SIZE and (more := self._read_stored(MAGIC_SIZE - len(begin))):
                 begin += more
@@ -182,6 +190,8 @@ class Input(io.RawIOBase):
         return bytes(piece[: self._stored_into(memoryview(piece))])
 
     def _stored_into(self, space: memoryview) -> int:
+        while self._waiting is not None and not select.select([self._file], [], [], _POLL_SECONDS)[0]:
+            self._waiting()
         with os_errors_as(InputError, self.name, "read"):
             count = self._file.readinto(space) or 0
         if self._sha256 is not None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from command_line import fails, piped, streamsvm
 from helpers import save_weights
+from warm_process import Process
 
 TEXT = b"a 1:1\nb 2:1\n" * 5
 
@@ -110,3 +111,18 @@ def test_a_table_in_a_pipe_must_be_in_a_file(folder: Path) -> None:
     code, _, err = piped(*words, cwd=folder, text=b"x,y\n1,a\n2,b\n")
     assert code == 1
     assert "standard input is LIBSVM text, not CSV; write it to a file first" in err
+
+
+@pytest.mark.parametrize("command", ["fit", "online"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_reading_of_a_silent_pipe(folder: Path, command: str, number: int) -> None:
+    source, sink = os.pipe()
+    with open(folder / "err", "w+b") as err:
+        files = source, err.fileno(), err.fileno()
+        with Process(command, "-", "--out", "r", files=files, cwd=folder) as process:
+            os.close(source)
+            os.write(sink, TEXT * 2000)  # more than a pipe holds: the command has begun to read
+            os.kill(process.pid, number)
+            assert process.wait() == 130
+            os.close(sink)
+    assert "stopped" in (folder / "err").read_text()
