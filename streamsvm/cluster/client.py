@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -58,6 +59,18 @@ def _load_distributed() -> Any:
     return distributed
 
 
+def start_quiet_tracker() -> None:
+    """Start the resource tracker of multiprocessing without its warnings.
+
+    Workers that are ended by force leave semaphores behind, which the tracker removes; a user need not know.
+    """
+    sys.warnoptions.append("ignore:resource_tracker")  # the tracker inherits the options of this process
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.pop()
+
+
 @contextlib.contextmanager
 def running_cluster(
     address: str | os.PathLike[str], number: int | None, splits: int
@@ -70,6 +83,7 @@ def running_cluster(
         yield os.fspath(address), number
         return
     number = min(count_workers(number), splits)
+    start_quiet_tracker()
     cluster = _load_distributed().LocalCluster(
         n_workers=0, threads_per_worker=1, processes=True,
         dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,

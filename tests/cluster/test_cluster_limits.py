@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +51,18 @@ def test_a_task_that_has_no_memory_ends_the_run_with_one_line(store: Path, tmp_p
     streamsvm.resume(run, workers=2, progress=False)
     streamsvm.fit(store, out=tmp_path / "threads", progress=False, **BY_ROWS)
     assert model_bytes(run) == model_bytes(tmp_path / "threads")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_semaphores_that_workers_leave_are_removed_without_a_warning(quiet: bool) -> None:
+    code = """
+import sys
+from multiprocessing import resource_tracker
+from streamsvm.cluster.client import start_quiet_tracker
+if len(sys.argv) > 1:
+    start_quiet_tracker()
+resource_tracker.register("/none", "semaphore")
+"""
+    command = [sys.executable, "-c", code, *["quiet"] * quiet]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ("resource_tracker" in done.stderr) is not quiet
