@@ -266,7 +266,7 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
     yield "one pass", fit(data.few, passes=1, C="auto")
     yield "tolerance", fit(data.few, tol=1e-2, passes=40, C=5.0)
     yield "little memory", fit(data.many, memory="3M", block_rows=100)
-    yield "hashed stream", online(data, hash_bits=5, dtype="float64")
+    yield "hashed stream", online(data, transform="hash=5", dtype="float64")
     for loss in ("ww", "cs", "ovr"):
         yield f"matrix {loss}", fit(data.X, data.y, loss=loss, C="auto")
     yield "dense matrix", fit(data.X.toarray(), data.y, transform="scale=std,bias")

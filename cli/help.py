@@ -17,7 +17,7 @@ _FIRST = {
     "convert": "out label labels weights like shuffle text n_features on_error memory force",
     "fit": "out valid passes tol C hold_out label text drop memory force loss transform",
     "tune": "out C hold_out folds valid passes_each passes label class_weight memory force loss transform",
-    "online": "out C label labels like classes hash_bits on_error memory checkpoint_every force loss",
+    "online": "out C label labels like classes transform on_error memory checkpoint_every force loss",
     "predict": "out top_k threshold scores proba label memory force",
     "evaluate": "top_k costs tree multilabel label labels memory",
 }

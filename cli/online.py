@@ -93,8 +93,6 @@ def online(
         reading = {"classes": known, "index_base": index_base or 0, "labels_as": "numbers"}
         if like is not None:
             reading |= text_like(like, index_base, settings)
-        if settings["hash_bits"] is not None:
-            reading["index_base"] = 0
         reading |= {name: value for name, value in of_text.items() if value is not None}
         reading |= {name: settings.pop(name) for name in ("unseen_label", "memory")}
         data = TextSource(inputs, **reading, dtype=settings["dtype"])
@@ -108,20 +106,21 @@ def online(
 def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of `TextSource` for text like that of a store, run or model.
 
-    A feature hash of `like` is added to `settings`.
+    A feature hash of `like` becomes the transform in `settings`.
     """
     from streamsvm.inputs.schema import read_schema
 
     schema = read_schema(like)
     found: dict[str, Any] = {"classes": list(schema.classes), "labels_as": schema.labels_as or "numbers"}
-    for hashing in (each.record() for each in schema.transforms if each.name == "hash"):
-        for name, value in (("hash_bits", hashing["bits"]), ("seed", hashing["seed"])):
-            if settings[name] not in (declared(OnlineSettings)[name].default, value):
-                remedy = Remedy("give {}, or leave it out", errors.Option(name, value))
-                raise InputError(f"{like} has another feature hash", remedy=remedy)
-            settings[name] = value
-    if settings["hash_bits"] is None:
+    if not schema.takes_any_feature:
         found["n_features"], found["index_base"] = schema.n_features, schema.resolve_index_base(index_base)
+        return found
+    hashed = next(f"hash={each.record()['bits']}" for each in schema.transforms if each.takes_any_feature)
+    if settings["transform"] == declared(OnlineSettings)["transform"].default:
+        settings["transform"] = hashed
+    elif hashed not in settings["transform"].split(","):
+        remedy = Remedy("give {}, or leave it out", errors.Option("transform", hashed))
+        raise InputError(f"{like} has another feature hash", remedy=remedy)
     return found
 
 

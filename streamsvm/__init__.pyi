@@ -47,7 +47,6 @@ def fit(
     top: int | None = None,
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
-    seed: int = 0,
     label: str | None = None,
     labels: str | Path | None = None,
     layer: str | None = None,
@@ -55,6 +54,7 @@ def fit(
     obsm: str | None = None,
     cache: str | Path | None = None,
     passes: int = 3,
+    seed: int = 0,
     memory: int | str = 2147483648,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
@@ -157,8 +157,6 @@ def fit(
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
-    seed : int
-        Seed of the order of blocks and rows; online, of the feature hash.
     label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
         default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
@@ -176,6 +174,8 @@ def fit(
         must see it.
     passes : int
         Maximum number of passes over the data.
+    seed : int
+        Seed of the order of blocks and rows.
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     tol : float | None
@@ -356,7 +356,6 @@ def plan(
     top: int | None = None,
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
-    seed: int = 0,
     label: str | None = None,
     labels: str | Path | None = None,
     layer: str | None = None,
@@ -364,6 +363,7 @@ def plan(
     obsm: str | None = None,
     cache: str | Path | None = None,
     passes: int = 3,
+    seed: int = 0,
     memory: int | str = 2147483648,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
@@ -417,8 +417,6 @@ def plan(
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
-    seed : int
-        Seed of the order of blocks and rows; online, of the feature hash.
     label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
         default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
@@ -436,6 +434,8 @@ def plan(
         must see it.
     passes : int
         Maximum number of passes over the data.
+    seed : int
+        Seed of the order of blocks and rows.
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     tol : float | None
@@ -606,8 +606,7 @@ def online(
     top: int | None = None,
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
-    seed: int = 0,
-    hash_bits: int | None = None,
+    transform: str | Sequence[str] = 'none',
     label: str | None = None,
     labels: str | Path | None = None,
     layer: str | None = None,
@@ -664,10 +663,9 @@ def online(
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
-    seed : int
-        Seed of the order of blocks and rows; online, of the feature hash.
-    hash_bits : int | None
-        Hash the features to 2**hash_bits columns.
+    transform : str | Sequence[str]
+        What is done with each row first, in this order, in training and by the model: counts,
+        normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value]; or none.
     label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
         default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
@@ -740,13 +738,13 @@ def tune(
     top: int | None = None,
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
-    seed: int = 0,
     label: str | None = None,
     labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
     cache: str | Path | None = None,
+    seed: int = 0,
     memory: int | str = 2147483648,
     inner_passes: int | Literal["auto"] = 'auto',
     class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
@@ -828,8 +826,6 @@ def tune(
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
-    seed : int
-        Seed of the order of blocks and rows; online, of the feature hash.
     label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
         default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
@@ -845,6 +841,8 @@ def tune(
     cache : str | Path | None
         Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
         must see it.
+    seed : int
+        Seed of the order of blocks and rows.
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     inner_passes : int | Literal["auto"]

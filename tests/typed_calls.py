@@ -13,7 +13,7 @@ def calls(stream: Stream) -> None:
     streamsvm.plan("a.zarr", out="run")  # type: ignore[call-arg]
     streamsvm.resume("run", passes=5, valid="b.zarr")
     streamsvm.resume("run", loss="cs")  # type: ignore[call-arg]
-    streamsvm.online(stream, out="run", hash_bits=10)
+    streamsvm.online(stream, out="run", transform="hash=10")
     streamsvm.online(stream, out="run", tol=0.1)  # type: ignore[call-arg]
     streamsvm.tune("a.zarr", out="run", C="2^-6:2^3", loss=["ww", "cs"], splits=2)
     streamsvm.tune("a.zarr", out="run", gap="end")  # type: ignore[call-arg]

@@ -133,7 +133,7 @@ def _read_class_costs(files: SavedFiles, classes: list[str]) -> np.ndarray | Non
 def check_room(folder: Path, size: int, n_features: int, n_classes: int) -> None:
     """Raise `PlanError` if the disk of `folder` cannot take `size` bytes of weights."""
     if size > (free := shutil.disk_usage(folder).free):
-        hashed = Call("online", options=(Option("hash_bits"),))
+        hashed = Call("online", options=(Option("transform", "hash=24"),))
         raise PlanError(
             f"the weights of {n_features:,} features and {n_classes:,} classes, with their copies, take "
             f"{format_size(size)}, and the disk of {folder} has {format_size(free)} left",

@@ -88,7 +88,7 @@ class GrowingWeights(DenseWeights):
             raise PlanError(
                 f"the weights of {n_features:,} features and {n_classes:,} classes take {size:.1e} bytes, "
                 "more than a file can",
-                remedy=Remedy("hash the features with {}", Option("hash_bits")),
+                remedy=Remedy("hash the features with {}", Option("transform", "hash=24")),
             )
         size = n_features * n_classes * self._dtype.itemsize  # of a model
         check_room(self._paths[0].parent, size, n_features, n_classes)

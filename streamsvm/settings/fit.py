@@ -97,9 +97,6 @@ class LossSettings(CheckedSettings):
         "Precision of weights, duals and scores; sums and objectives are always float64.",
         default="float32", scope=ESTIMATOR,
     )  # fmt: skip
-    seed: Annotated[int, checks.whole()] = _computing(
-        "Seed of the order of blocks and rows; online, of the feature hash.", default=0, scope=MATRIX
-    )
 
     @property
     def of_loss(self) -> dict[str, Any]:
@@ -131,6 +128,9 @@ class Settings(DataSettings, LossSettings):
         "Maximum number of passes over the data.", default=3,
         scope=ESTIMATOR, searched=True, changeable="New total number of passes of a fit.",
     )  # fmt: skip
+    seed: Annotated[int, checks.whole()] = _computing(
+        "Seed of the order of blocks and rows.", default=0, scope=MATRIX
+    )
     memory: Annotated[int, checks.SIZE] = _computing(
         "Memory budget in bytes, or as text such as 500M or 2G.", default=2**31, scope=MATRIX
     )

@@ -13,7 +13,6 @@ from streamsvm.settings.field import as_in, declared, setting
 from streamsvm.settings.fit import NONE, LossSettings, Settings
 from streamsvm.settings.reading import DataSettings
 
-MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 _as_in_fit = functools.partial(as_in, Settings)
 
 
@@ -27,9 +26,11 @@ class OnlineSettings(LossSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    hash_bits: Annotated[int | None, checks.whole(1, MAX_HASH_BITS)] = setting(
-        "Hash the features to 2**hash_bits columns.", group="Model"
-    )
+    transform: str = _as_in_fit(
+        "transform", default=NONE, details="",
+        help="What is done with each row first, in this order, in training and by the model: counts, "
+        "normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value]; or none.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +23,9 @@ from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import VisitPlan
-from streamsvm.transforms import apply, features_after, parse_transforms, records_of
+from streamsvm.transforms import apply, features_after, records_of
 from streamsvm.transforms.base import FittingData
+from streamsvm.transforms.fitting import fit_without_rows
 
 
 class IncrementalLearner:
@@ -65,14 +65,12 @@ class IncrementalLearner:
         dense: bool = False,
     ) -> None:
         data = FittingData(n_features, names, None, None)
-        self._transforms = [] if fitted is None else list(fitted.transforms)
-        for transform in parse_transforms(settings.transform) if fitted is None else ():
-            self._transforms.append(transform.fitted(data))
-            width = features_after(self._transforms[-1:], data.n_features) or 0
-            data = dataclasses.replace(data, n_features=width)
+        self._transforms = (
+            fit_without_rows(settings.transform, data) if fitted is None else list(fitted.transforms)
+        )
         self._settings = settings
         self._n_features_in, self._names, self._labels = n_features, names, labels
-        self._n_features = data.n_features if fitted is None else fitted.n_features
+        self._n_features = features_after(self._transforms, n_features) or 0
         self._dense = dense
         self._norms = (0.0, 0)
         self._rows = 0

@@ -35,6 +35,7 @@ from streamsvm.errors import (
 )
 from streamsvm.inputs.schema import reading_of
 from streamsvm.kernels.tally import CORRECT, EMPTY
+from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.results import OnlineResult
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
@@ -52,7 +53,9 @@ from streamsvm.training.store_stream import STORE, StoreStream
 from streamsvm.training.stream import Stream, StreamSource
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.training.visitor import VisitPlan
-from streamsvm.transforms import Transform, records_of
+from streamsvm.transforms import Transform, parse_transforms, records_of
+from streamsvm.transforms.base import FittingData
+from streamsvm.transforms.fitting import fit_without_rows
 
 
 @dataclasses.dataclass(eq=False)
@@ -139,7 +142,8 @@ class Online(Trainer):
                 raise
             at = int(np.argmax(rows.features == largest))
             row = self.learner.visited + int(np.searchsorted(rows.indptr, at, "right"))
-            problem = f"row {row:,} has the feature {largest:,}: {error.message.problem}"
+            feature = largest - self.source.constant_first
+            problem = f"row {row:,} has the feature {feature:,}: {error.message.problem}"
             raise PlanError(problem, remedy=error.remedy) from None
 
     def _ended_by(self, error: StreamsvmError) -> StreamsvmError:
@@ -207,7 +211,7 @@ class Online(Trainer):
         order = class_order(state.classes) if stream.classes is None else np.arange(len(state.classes))
         record = self._model_record(order)
         model = self.files.save_model(
-            self.learner.coefficients(order, average=True), record,
+            self._coefficients(order), record,
             stream.feature_names, saved=lambda model: self.report({"event": "saved", "model": model}),
         )  # fmt: skip
         warnings: list[str] = [STREAM_WARNING] if figures["progressive_accuracy"] is None else []
@@ -226,14 +230,36 @@ class Online(Trainer):
             warnings=self.files.warnings + warnings,
         )
 
+    def _coefficients(self, order: np.ndarray) -> Coefficients:
+        """Return the coefficients of the model, with those of a constant feature last."""
+        storage, first = self.learner.storage, int(self.source.constant_first)
+        if first:
+            n_features = storage.n_features
+            storage.grow(n_features + 1, self.learner.n_classes)
+            for array in storage.weights[:2]:
+                array[n_features] = array[0]
+        found = self.learner.coefficients(order, average=True)
+        assert found.average_delta is not None
+        assert found.used is not None
+        return found._replace(
+            current=found.current[first:],
+            average_delta=found.average_delta[first:],
+            used=np.maximum(found.used - first, 0),
+        )
+
     def _model_record(self, order: np.ndarray) -> dict[str, Any]:
         """Return the model's record, which has no entry that differs between equal passes."""
         online_settings, state = self.online_settings, self._state
         classes = [state.classes[code] for code in order]
+        n_features, n_features_in = self.learner.storage.n_features, self.stream.n_features
+        if n_features_in is None:
+            n_features_in = n_features - self.source.constant_first
+        transforms = _fitted(online_settings, self.stream, n_features_in)
         return {
             "classes": classes,
             "label_dtype": self.stream.label_dtype or dtype_of_names(classes),
-            "n_features": self.learner.storage.n_features,
+            "n_features": n_features,
+            **({"n_features_in": n_features_in} if transforms else {}),
             "index_base": self.stream.index_base,
             **reading_of(self.stream.record()),
             "loss": online_settings.loss,
@@ -241,7 +267,7 @@ class Online(Trainer):
             **online_settings.of_loss,
             "C": c_for(*state.norms) if online_settings.C == AUTO else online_settings.C,
             "C_auto": online_settings.C == AUTO,
-            "transforms": records_of(self.source.transforms),
+            "transforms": records_of(transforms),
             "average": True,
             "passes": 1,
             "rows": self.learner.visited,
@@ -261,10 +287,7 @@ def learn_stream(
     """Begin a run over a stream, as `streamsvm.online` describes it."""
     if stream.classes is not None and len(stream.classes) < 2:
         raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
-    if online_settings.hash_bits is not None and stream.index_base != 0:
-        base = stream.index_base
-        why = "this data has none" if base is None else f"index_base={base} changes them; leave it 0"
-        raise SettingsError(f"hash_bits takes the numbers of features as they stand in the text, and {why}")
+    _fitted(online_settings, stream, 0)  # refuses transforms before an older run is removed
     run = RunDir.at(out)
     record = {
         "version": format.RUN_VERSION,
@@ -307,6 +330,18 @@ def resume_stream(
         return trainer.run() if stream.resumable else trainer.end_early()
 
 
+def _fitted(online_settings: OnlineSettings, stream: Stream, n_features: int) -> list[Transform]:
+    """Fit the transforms to so many features; raise `SettingsError` for one that needs all rows."""
+    for each in parse_transforms(online_settings.transform):
+        if each.array_dtype is not None:
+            raise SettingsError(
+                f"transform: {each.name} needs facts of all rows, and online reads each once; train with fit",
+                setting="transform",
+            )
+    data = FittingData(n_features, stream.feature_names, stream.index_base, None)
+    return fit_without_rows(online_settings.transform, data)
+
+
 @contextlib.contextmanager
 def _stream_trainer(
     run: RunDir, stream: Stream, online_settings: OnlineSettings, every: Interval, callbacks: Callbacks
@@ -315,11 +350,7 @@ def _stream_trainer(
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
     settings = online_settings.one_pass()
     dtype = np.dtype(settings.dtype)
-    transforms: list[Transform] = []
-    if online_settings.hash_bits is not None:
-        from streamsvm.transforms.hashing import Hashing
-
-        transforms.append(Hashing(online_settings.hash_bits, online_settings.seed))
+    transforms = _fitted(online_settings, stream, stream.n_features or 0)
     source = StreamSource(stream, dtype, online_settings.C, transforms)
     counts = np.zeros(len(stream.classes or ()), np.int64)
     spec = Spec(settings, 0, 0, counts, dense_rows=source.dense_rows)

@@ -12,7 +12,7 @@ from streamsvm.data.order import LabelGroups
 from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.kernels.tally import VISITED
 from streamsvm.run.manifest import RunPosition, StreamPosition
-from streamsvm.training.auto_c import running_costs
+from streamsvm.training.auto_c import norms_of_c, running_costs
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.transforms import Transform, apply, features_after
 
@@ -94,6 +94,10 @@ class StreamSource:
         self._C = C
         self.transforms = transforms
         self.n_features = features_after(transforms, stream.n_features)
+        # A constant feature comes first as long as the number of features is not known.
+        self.constant_first = self.n_features is None and any(each.constant for each in transforms)
+        takes_any = any(each.takes_any_feature for each in transforms)  # by the numbers in the text
+        self._shift = (stream.index_base or 0) if takes_any else int(self.constant_first)
         self.dense_rows = stream.dense_rows and all(each.keeps_dense for each in transforms)
 
     def blocks(self, position: RunPosition) -> Iterator[TrainingBlock]:
@@ -102,7 +106,8 @@ class StreamSource:
         assert behind is not None
         for rows, new_classes, place in self.stream.batches(behind.place, behind.classes):
             rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)), visited)
-            cost, norms = running_costs(self._C, rows.norm2, visited, behind.norms)
+            norm2 = norms_of_c(rows.norm2, self.transforms, self._dtype)
+            cost, norms = running_costs(self._C, norm2, visited, behind.norms)
             groups = LabelGroups(behind.label_groups)
             groups.add(rows.labels)
             behind = StreamPosition(
@@ -118,6 +123,10 @@ class StreamSource:
             visited += rows.n_rows
 
     def _transformed(self, rows: Rows, first: int = 0) -> Rows:
+        if self._shift:
+            kind = index_dtype(rows.largest_feature + self._shift + 1)
+            rows = rows._replace(indices=rows.features.astype(np.int64) + self._shift)
+            rows = with_index_dtype(rows, kind)
         rows = apply(self.transforms, rows, where="the stream", first=first)
         if self.n_features is None:
             return rows

@@ -22,7 +22,7 @@ _VALUE = "bias=value with a number above 0, such as bias=1"
 
 @dataclasses.dataclass(frozen=True)
 class Bias(Transform):
-    """Additional last feature that is `value` in all rows.
+    """Additional last feature that is `value` in all rows; the first one until it is fitted.
 
     Parameters
     ----------
@@ -53,10 +53,12 @@ class Bias(Transform):
             matrix[:, :-1] = rows.data.reshape(rows.n_rows, self.column)
             matrix[:, -1] = self.value
             return with_matrix(rows, matrix)
-        ends, indices = rows.indptr[1:], rows.features.astype(index_dtype(self.column + 1), copy=False)
+        at, indices = rows.indptr[:-1], rows.features
+        if self.column:
+            at, indices = rows.indptr[1:], indices.astype(index_dtype(self.column + 1), copy=False)
         return rows._replace(
-            data=np.insert(rows.data, ends, self.value),
-            indices=np.insert(indices, ends, self.column),
+            data=np.insert(rows.data, at, self.value),
+            indices=np.insert(indices, at, self.column),
             indptr=rows.indptr + np.arange(rows.n_rows + 1),
         )
 
@@ -66,7 +68,7 @@ class Bias(Transform):
     def n_features(self, n_features: int | None) -> int | None:
         if n_features not in (None, self.column):
             raise ValueError(f"the bias is column {self.column}, behind {n_features} features")
-        return self.column + 1
+        return None if n_features is None else self.column + 1
 
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
         if names is None:

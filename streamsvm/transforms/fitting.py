@@ -18,7 +18,7 @@ from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_neede
 from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
 from streamsvm.errors import PlanError
 from streamsvm.store.store import Store
-from streamsvm.transforms import Transform, apply
+from streamsvm.transforms import Transform, apply, features_after, parse_transforms
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.defaults import watch_scales
@@ -191,6 +191,23 @@ def fit_transforms(
         seen = ValuesIn(each.integers, each.largest)._asdict() if compared else None
         found.append(FittedTransforms(each.fitted, {**before, VALUES_IN: seen, **after}))
     return found
+
+
+def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
+    """Parse transforms and fit them to data whose rows come in batches.
+
+    Raises
+    ------
+    SettingsError
+        If one needs all rows, or does not apply to the data.
+    """
+    transforms: list[Transform] = []
+    for transform in parse_transforms(text):
+        if transform != Counts(checked=False):
+            transforms.append(transform.fitted(data))
+            width = features_after(transforms[-1:], data.n_features) or 0
+            data = dataclasses.replace(data, n_features=width)
+    return transforms
 
 
 def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Statistics]:

@@ -19,8 +19,9 @@ from streamsvm.data.rows import Rows, sparse_rows
 from streamsvm.errors import SettingsError
 from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
-from streamsvm.settings.online import MAX_HASH_BITS
 from streamsvm.transforms.base import FittingData, Transform
+
+MAX_HASH_BITS = 31  # a column, and a position in a row, then fit one number to sort by
 
 
 @dataclasses.dataclass(frozen=True)

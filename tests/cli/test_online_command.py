@@ -43,23 +43,21 @@ def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path) -> None:
 def likes(folder: Path) -> Path:
     """What `--like` may name beside the store, which counts from 1: models, of a hash too."""
     succeeds("online", "few", "--out", "from-0", cwd=folder)
-    succeeds("online", "few", "--out", "hashed", "--hash-bits", 8, "--seed", 3, cwd=folder)
+    succeeds("online", "few", "--out", "hashed", "--transform", "hash=8", cwd=folder)
     return folder
 
 
 def test_what_options_and_like_say_together(likes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(likes)
-    for like, options, expected in [  # features, index base, bits and seed of the hash; or a message
-        ("train.h5", {}, (64, 1, None, 0)),
+    for like, options, expected in [  # features, index base and transforms; or a message
+        ("train.h5", {}, (64, 1, "none")),
         ("train.h5", {"index_base": 0}, "contradicts train.h5, whose indices start at 1; leave index_base="),
-        ("train.h5", {"hash_bits": 8, "seed": 5}, (None, None, 8, 5)),
-        ("from-0", {}, (65, 0, None, 0)),
-        ("hashed", {}, (None, None, 8, 3)),
-        ("hashed", {"hash_bits": 8, "seed": 3}, (None, None, 8, 3)),
-        ("hashed", {"hash_bits": 9}, "hashed has another feature hash; give hash_bits=8, or leave it out"),
-        ("hashed", {"seed": 5}, "hashed has another feature hash; give seed=3, or leave it out"),
+        ("from-0", {}, (65, 0, "none")),
+        ("hashed", {}, (None, None, "hash=8")),
+        ("hashed", {"transform": "hash=8,l2"}, (None, None, "hash=8,l2")),
+        ("hashed", {"transform": "hash=9"}, "another feature hash; give transform='hash=8', or leave it out"),
     ]:
-        settings: dict[str, Any] = {"hash_bits": None, "seed": 0} | options
+        settings: dict[str, Any] = {"transform": "none"} | options
         index_base = settings.pop("index_base", None)
         if isinstance(expected, str):
             with pytest.raises(InputError, match=re.escape(expected)):
@@ -72,6 +70,6 @@ def test_what_options_and_like_say_together(likes: Path, monkeypatch: pytest.Mon
 
 def test_hashed_features_keep_the_numbers_in_the_text(likes: Path) -> None:
     """With an index base, too."""
-    options = ("--hash-bits", 8, "--seed", 3, "--index-base", 1)
+    options = ("--transform", "hash=8", "--index-base", 1)
     succeeds("online", "few", "--out", "based", *options, cwd=likes)
     assert coef(likes / "based") == coef(likes / "hashed")

@@ -46,7 +46,7 @@ def test_killed_at_counted_instants(launcher, digits, quick_path, step: int) -> 
 
 REPLACES = {
     "fit": ("--block-rows", 500, "--passes", 1),
-    "online": ("--checkpoint-every", 2, "--hash-bits", 10),
+    "online": ("--checkpoint-every", 2, "--transform", "hash=10"),
     "tune": ("--C", "0.001,0.01", "--passes", 1, "--passes-each", 1),
 }
 

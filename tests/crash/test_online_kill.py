@@ -41,7 +41,7 @@ VARIANTS = {
     "growing": Variant(("train",), (), 1),
     # Ten classes are more than a line of float64: the weights are laid out anew on the way.
     "compressed": Variant(("first.bz2", "second"), ("--dtype", "float64", "--loss", "cs"), 2),
-    "hashed": Variant(("first.bz2", "second"), ("--hash-bits", 5, "--seed", 9), 3),
+    "hashed": Variant(("first.bz2", "second"), ("--transform", "hash=5,bias"), 3),
 }
 STAGES = [stage(function) for function in (commit, recover, save_model, Trainer.learn, BlockReader._skip)]
 TRIALS = [1, 2, 3]  # kills of a trial

@@ -213,7 +213,7 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
     from streamsvm_converters import TextSource
 
     (tmp_path / "a.txt").write_text("a 1:1 3:1\nb 2:1\n" * 20)
-    streamsvm.online(TextSource([tmp_path / "a.txt"]), out=tmp_path / "run", hash_bits=6)
+    streamsvm.online(TextSource([tmp_path / "a.txt"]), out=tmp_path / "run", transform="hash=6")
     plain, several, hashed = trained(3)[0], trained_on_label_sets()[0], tmp_path / "run"
     large = trained(3)[0]
     large.coef_.T[2, 1] = 1e6

@@ -171,7 +171,7 @@ def test_a_model_that_was_loaded_is_saved_as_the_same_bytes(
     save_weights(tmp_path / "sparse", (rng.random((40, 80)) < 0.02).astype(np.float32), many)
     assert not (tmp_path / "sparse" / format.COEF).exists()
     (tmp_path / "text").write_text("a 1:1 2:1\nb 2:1\na 1:2\n")
-    online(TextSource([tmp_path / "text"]), out=tmp_path / "run", hash_bits=4)
+    online(TextSource([tmp_path / "text"]), out=tmp_path / "run", transform="hash=4")
     for path in (folder, named, tmp_path / "sparse", tmp_path / "run" / "model"):
         content = {file.name: file.read_bytes() for file in path.iterdir()}
         for target in (tmp_path / "copy", path):  # the copy replaces the model before

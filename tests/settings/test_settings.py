@@ -32,7 +32,7 @@ def test_every_setting_takes_the_types_of_numpy(settings: type) -> None:
     """As they come out of a grid, an array or a table."""
     values = {"valid": "a.zarr", "class_weight": "balanced", "sample_weight": "w",
               "label": "cell", "layer": "raw", "transform": "l2", "tol": 0.5, "gap": "pass", "block_rows": 7,
-              "slice_rows": 5, "keep_duals": True, "tree": "t", "hash_bits": 9}  # fmt: skip
+              "slice_rows": 5, "keep_duals": True, "tree": "t"}  # fmt: skip
     names = {field.name for field in dataclasses.fields(settings)}
     given = dataclasses.asdict(settings(**{name: each for name, each in values.items() if name in names}))
     numpy = {name: _as_numpy(value) for name, value in given.items()}

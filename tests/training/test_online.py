@@ -56,6 +56,25 @@ def test_an_online_pass_equals_a_replay_in_numpy(
         assert result.progressive_accuracy == expected.correct.mean()
 
 
+@pytest.mark.parametrize("n_features", [None, D])
+def test_a_constant_feature_is_the_last_one_of_the_model(tmp_path: Path, problem, n_features) -> None:
+    X, labels = problem
+    stream = RowStream(X, labels, (7, 50, 51, 120), n_features=n_features)
+    result = online(stream, out=tmp_path / "run", transform="bias=0.5", dtype="float64")
+    norms = sp.linalg.norm(X, axis=1) ** 2
+    assert pytest.approx(1 / norms[norms > 0].mean()) == result.C  # as without it
+    constant = sp.hstack([X, np.full((N, 1), 0.5)], "csr")
+    online(RowStream(constant, labels), out=tmp_path / "plain", C=0.3, dtype="float64")
+    online(stream, out=tmp_path / "run", transform="bias=0.5", C=0.3, dtype="float64", force=True)
+    model, plain = load_model(tmp_path / "run"), load_model(tmp_path / "plain")
+    expected = OnlineReplay(constant, labels, 0.3)
+    weights = expected.average[:, np.argsort(expected.names)]
+    np.testing.assert_allclose(model.coef_.T, weights[:-1], atol=1e-9)
+    np.testing.assert_allclose(model.intercept_, 0.5 * weights[-1], atol=1e-9)
+    assert (model.n_features_in_, result.features) == (D, D + 1)
+    assert np.array_equal(model.predict(X), plain.predict(constant))
+
+
 def test_automatic_C_follows_the_first_rows_and_is_then_fixed(tmp_path: Path, problem, monkeypatch) -> None:
     monkeypatch.setattr("streamsvm.training.auto_c._STREAM_ROWS", 60)
     X, labels = problem
@@ -113,9 +132,9 @@ def test_given_classes_are_known_at_once_and_other_labels_count_as_wrong(tmp_pat
 
 def test_weights_too_large_for_a_file_are_refused_unless_features_are_hashed(tmp_path: Path) -> None:
     X = sp.csr_array((np.ones(4, np.float32), [0, 1, 2**40, 3], [0, 1, 2, 3, 4]), shape=(4, 2**41))
-    with pytest.raises(PlanError, match=r"row 3 has the feature 1,099,511,627,776.*hash_bits="):
+    with pytest.raises(PlanError, match=r"row 3 has the feature 1,099,511,627,776.*transform='hash="):
         online(RowStream(X, "abab"), out=tmp_path / "run")
-    online(RowStream(X, "abab"), out=tmp_path / "run", hash_bits=6)
+    online(RowStream(X, "abab"), out=tmp_path / "run", transform="hash=6")
     assert load_model(tmp_path / "run").coef_.T.shape == (64, 2)
 
 

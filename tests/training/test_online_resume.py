@@ -26,7 +26,7 @@ def problem() -> tuple[sp.csr_array, list[str]]:
 @pytest.mark.parametrize(
     ("loss", "options"),
     [
-        *(("ww", {}), ("ww", {"hash_bits": 3, "seed": 1})),
+        *(("ww", {}), ("ww", {"transform": "bias"}), ("ww", {"transform": "hash=3,bias"})),
         *few([(loss, {"dtype": "float64"}) for loss in ONLINE], "ww", "cs", "ovr2"),
     ],
 )

@@ -58,14 +58,13 @@ def killed_after(batches: int) -> Any:
     return progress
 
 
-@pytest.mark.parametrize("options", [{}, {"loss": "cs", "C": 0.1}, {"hash_bits": 4, "seed": 2}])
+@pytest.mark.parametrize("options", [{}, {"loss": "cs", "C": 0.1}, {"transform": "hash=4"}])
 def test_sparse_rows_give_the_coefficients_of_the_same_rows_as_text(tmp_path: Path, options) -> None:
     X, y = make_problem(150, 13, 5, noise=1.5, empty=2)
     labels = ["ebadc"[code] for code in y]
     (tmp_path / "text").write_text("".join(text_lines(X, labels)))
-    base = 0 if "hash_bits" in options else 1
-    convert(tmp_path / "text", tmp_path / "a.zarr", shuffle=False, index_base=base)
-    text = TextSource([tmp_path / "text"], classes=list("abcde"), n_features=13 + (1 - base), index_base=base)
+    convert(tmp_path / "text", tmp_path / "a.zarr", shuffle=False, index_base=1)
+    text = TextSource([tmp_path / "text"], classes=list("abcde"), n_features=13, index_base=1)
     expected = online(text, out=tmp_path / "of-text", **options)
     found = online(tmp_path / "a.zarr", out=tmp_path / "of-store", **options)
     names = ("status", "C", "rows", "classes", "features", "progressive_accuracy", "empty_rows")
@@ -198,12 +197,12 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
     store = make_store(tmp_path / "a.zarr", *make_problem(20, 4, 3))
     refused: list[tuple[Any, dict[str, Any], type, str]] = [
         (matrix["data"], {}, InputError, "its labels are missing"),
-        (matrix["data"], {"labels": matrix["labels"], "hash_bits": 4}, SettingsError, "this data has none"),
+        (matrix["data"], {"labels": matrix["labels"], "transform": "hash=4"}, SettingsError, "data has none"),
         (text, {"layer": "counts"}, SettingsError, "layer is for a store"),
         (np.ones((3, 2)), {}, SettingsError, "a matrix in memory is neither"),
         (TextSource([text]), {"labels": matrix["labels"]}, SettingsError, "labels is for a store"),
         (sets, {}, StoreError, "several labels, and online takes one"),
-        (store, {"hash_bits": 4}, SettingsError, "index_base=1 changes them"),
+        (store, {"transform": "idf"}, SettingsError, "idf needs facts of all rows"),
     ]
     for data, options, error, words in refused:
         with pytest.raises(error, match=words):
