@@ -63,9 +63,19 @@ def write_for_wabbit(paths: Sequence[Path], folder: Path) -> tuple[list[Path], i
 
 def sides(train: Path, test: Path, folder: Path, passes: int) -> dict[str, list[str]]:
     """The command of each side that is installed, which prints the accuracy."""
-    options = f"--out {folder / 'run'} --force --passes {passes} --gap none --quiet --json".split()
+    options = f"--out {folder / 'run'} --force --passes {passes} --gap none --transform none"
+    options += " --quiet --json"
     found = {
-        "streamsvm": [sys.executable, "-m", "streamsvm", "fit", str(train), "--valid", str(test), *options]
+        "streamsvm": [
+            sys.executable,
+            "-m",
+            "streamsvm",
+            "fit",
+            str(train),
+            "--valid",
+            str(test),
+            *options.split(),
+        ]
     }
     if importlib.util.find_spec("vowpalwabbit"):
         paths, classes, width = write_for_wabbit([train, test], folder)

@@ -125,7 +125,7 @@ def fit(data: Any, y: Any = None, **options: Any) -> Trained:
     """A training by `streamsvm.fit`, of two passes unless the options say otherwise."""
     options = {"passes": 2, "C": 0.5} | options
     if y is None:
-        options = {"keep_duals": True} | options
+        options = {"keep_duals": True, "transform": "none"} | options
     return lambda out: streamsvm.fit(data, y, **options, **({"out": out} if y is None else {}))
 
 
@@ -142,6 +142,7 @@ def resumed(data: Path, **options: Any) -> Trained:
         given = {
             "passes": 1,
             "C": 0.5,
+            "transform": "none",
             "keep_duals": True,
             "block_rows": 90,
             "checkpoint_every": "1",
@@ -170,6 +171,7 @@ def in_pieces(train: Trained) -> Trained:
 
 def online(data: Data, **options: Any) -> Trained:
     """One pass over the text as a stream."""
+    options = {"transform": "none"} | options
     return lambda out: streamsvm.online(TextSource([data.text]), out=out, **options)
 
 

@@ -22,7 +22,7 @@ from streamsvm.reporting.history import achieved, read_history
 FOLDER = Path(__file__).parent
 MEMORY = 200 * 10**6
 DATA = "--classes 20 --features 100000"
-FIT = f"--valid test.zarr --C 0.1 --passes 5 --gap pass --memory {MEMORY} --out run --force"
+FIT = f"--valid test.zarr --C 0.1 --passes 5 --gap pass --transform none --memory {MEMORY} --out run --force"
 STYLE: Any = {"svg.fonttype": "path", "svg.hashsalt": "run", "font.size": 9, "axes.titlesize": 10}
 
 

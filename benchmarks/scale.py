@@ -108,11 +108,11 @@ def measure(size: float, options: Options, folder: Path, *, keep: bool) -> dict[
             (work / "text").unlink()
     fit = phase(
         "fit", *STREAMSVM, "fit", "train.zarr", "--out", "run", "--passes", options.passes, "--C", options.C,
-        "--gap", options.gap, "--checkpoint-every", options.checkpoint_every,
+        "--transform", "none", "--gap", options.gap, "--checkpoint-every", options.checkpoint_every,
         "--memory", options.memory, "--json",
     )  # fmt: skip
-    words = "fit", "train.zarr", "--passes", options.passes, "--memory", options.memory, "--dry-run", "--json"
-    planned = json.loads(run((*STREAMSVM, *words), cwd=work).output)
+    words = "fit", "train.zarr", "--passes", options.passes, "--memory", options.memory, "--transform", "none"
+    planned = json.loads(run((*STREAMSVM, *words, "--dry-run", "--json"), cwd=work).output)
     evaluate = phase("evaluate", *STREAMSVM, "evaluate", "run", "test.zarr", "--json")
     record = json.loads((work / "train.zarr/zarr.json").read_text())["attributes"]["streamsvm"]
     sizes = {

@@ -218,7 +218,7 @@ def train(store: Path, out: Path, passes: int, memory: int, held: bool = False) 
 
     fit(
         store, out=out, passes=passes, memory=memory * MB, gap="none", checkpoint_every="1h", force=True,
-        report=report,
+        transform="none", report=report,
     )  # fmt: skip
     print(json.dumps(times))
 

@@ -5,7 +5,7 @@
 
 It visits the same rows in the same order, and ends with the same weights, average, primal and dual, as
 
-    streamsvm fit train.zarr --out run --C 0.1 --passes 5 --inner-passes 0 --dtype float64
+    streamsvm fit train.zarr --out run --C 0.1 --passes 5 --inner-passes 0 --dtype float64 --transform none
 
 and a test compares them. The engine is hundreds of times as fast: docs/engine.md says how. This is only its
 mathematics, for rows that `convert` shuffled, with one label each and without weights.

@@ -81,10 +81,13 @@ IN_FILES = MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
 
 
 def plain_fit(data: Any, *rest: Any, **options: Any) -> Any:
-    """`streamsvm.fit`, but a matrix has no intercept by default, as stores and references have none."""
-    if not isinstance(data, str | Path | list):
-        options.setdefault("transform", "none")
-    return streamsvm.fit(data, *rest, **options)
+    """`streamsvm.fit`, but without an intercept by default, as references have none."""
+    return streamsvm.fit(data, *rest, **{"transform": "none", **options})
+
+
+def plain_online(data: Any, **options: Any) -> Any:
+    """`streamsvm.online`, but without an intercept by default."""
+    return streamsvm.online(data, **{"transform": "none", **options})
 
 
 def fit_with(
@@ -99,7 +102,7 @@ def fit_with(
     """`streamsvm.fit` on a store, with a memory policy, and with the settings that it does not show."""
     callbacks = Callbacks.of(*(options.pop(name, None) for name in ("report", "progress", "stop")))
     how = Execution(callbacks, Interval(checkpoint_every))
-    settings = Settings(**options)
+    settings = Settings(**{"transform": "none", **options})
     with policy.in_use():
         return fit_store([store], out, settings, how, force=force)
 
@@ -123,7 +126,7 @@ def resume_with(policy: MemoryPolicy, run: str | Path, **options: Any) -> Any:
 def plan_with(policy: MemoryPolicy, store: str | Path, **settings: Any) -> dict[str, Any]:
     """`streamsvm.plan` of a store, with a memory policy."""
     with policy.in_use():
-        return streamsvm.plan(store, **settings)
+        return streamsvm.plan(store, **{"transform": "none", **settings})
 
 
 def save_weights(

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import plain_fit as fit
 from run_files import metrics_of, model_bytes, stop_after, without_times
 
-from streamsvm import fit, resume
+from streamsvm import resume
 from streamsvm.errors import Interrupted
 
 

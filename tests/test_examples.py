@@ -152,7 +152,7 @@ def test_walrus(tmp_path: Path, block_rows: int | None) -> None:
     for averaged, expected in (False, W), (True, average):
         result = streamsvm.fit(
             tmp_path / "train.zarr", out=tmp_path / "run", C=0.3, passes=4, block_rows=block_rows,
-            inner_passes=0, dtype="float64", average=averaged, force=True,
+            inner_passes=0, dtype="float64", average=averaged, transform="none", force=True,
         )  # fmt: skip
         np.testing.assert_allclose(streamsvm.load_model(tmp_path / "run").coef_.T, expected, atol=1e-9)
     for measured, (primal, dual) in zip((result.last_iterate, vars(result)), objectives, strict=True):

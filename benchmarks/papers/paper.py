@@ -1,4 +1,7 @@
-"""What the commands of this folder share beside what all benchmarks do."""
+"""What the commands of this folder share beside what all benchmarks do.
+
+`fit_task` and `train` name ``transform="none"``: the models of the sources have no constant feature.
+"""
 
 from __future__ import annotations
 

@@ -16,9 +16,10 @@ import scipy.sparse as sp
 from cases import few
 from helpers import IN_FILES, as_rows, fit_with, write_rows
 from helpers import plain_fit as fit
+from helpers import plain_online as online
 from run_files import flip, model_bytes, stop_after
 
-from streamsvm import evaluate, load_model, online, open_store, plan, predict, resume
+from streamsvm import evaluate, load_model, open_store, plan, predict, resume
 from streamsvm.chains import sequences as chain_sequences
 from streamsvm.chains.loss import new_chain
 from streamsvm.chains.sequences import load_sequences
@@ -178,7 +179,8 @@ def test_a_buffer_too_small_for_a_block_is_emptied_in_time(
 
 
 def test_the_memory_plan_has_room_for_transitions_and_the_longest_group(store: Path) -> None:
-    rows, chain = plan(store, loss="cs"), plan(store, loss="chain", solver="bcfw")
+    asked = {"transform": "none"}
+    rows, chain = plan(store, loss="cs", **asked), plan(store, loss="chain", solver="bcfw", **asked)
     assert chain["weights_bytes"] == rows["weights_bytes"] * (D + K) // D
     with pytest.raises(PlanError) as refused:
         plan(store, loss="chain", memory=1000)

@@ -37,10 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     convert([folder / "atlas.h5ad"], folder / "atlas.zarr", label="type")
     convert([folder / "atlas.csv"], folder / "topics.zarr", label="topic", drop=["donor"])
-    settings = {"passes": 2, "C": 0.1, "memory": "100M"}
+    settings = {"passes": 2, "C": 0.1, "memory": "100M", "transform": "none"}
     streamsvm.fit(folder / "atlas.h5ad", out=folder / "cells", label="type", **settings)
     streamsvm.fit(folder / "atlas.zarr", out=folder / "converted", **settings)
-    streamsvm.fit(folder / "topics.zarr", out=folder / "topics", **settings, transform="none")
+    streamsvm.fit(folder / "topics.zarr", out=folder / "topics", **settings)
     atlas = anndata.read_h5ad(folder / "atlas.h5ad")
     atlas = atlas[atlas.obs["type"].notna()].copy()
     streamsvm.fit(atlas, label="type", passes=1, C=0.1, transform="none").save(folder / "matrix")

@@ -15,9 +15,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store, reseal, save_weights
+from helpers import plain_fit as fit
+from helpers import plain_online as online
 from streamsvm_converters import TextSource
 
-from streamsvm import Model, fit, load_model, online, open_store
+from streamsvm import Model, load_model, open_store
 from streamsvm.base import format
 from streamsvm.errors import FeatureError, ModelError, PlanError, StreamsvmWarning
 from streamsvm.inputs.rows import RowsToScore

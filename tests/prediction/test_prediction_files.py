@@ -14,8 +14,9 @@ import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store, save_weights
+from helpers import plain_fit as fit
 
-from streamsvm import Model, fit, load_model, predict
+from streamsvm import Model, load_model, predict
 from streamsvm.errors import ModelError, SettingsError, StoreError
 from streamsvm.prediction import files as prediction_files
 

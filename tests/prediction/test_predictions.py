@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
+from helpers import plain_fit as fit
 
-from streamsvm import Model, evaluate, fit, load_model, open_store, predict
+from streamsvm import Model, evaluate, load_model, open_store, predict
 from streamsvm.errors import InputError, ModelError, PlanError, SettingsError
 
 N, D, K = 120, 9, 4

@@ -12,13 +12,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
+from helpers import plain_online as online
 from row_stream import RowStream, late_problem
 from run_files import flip, metrics_of, stop_after
 from sklearn.metrics import confusion_matrix
 
 pytest.importorskip("matplotlib")
 
-from streamsvm import fit, load_model, online, report
+from streamsvm import load_model, report
 from streamsvm.errors import InputError, Interrupted, ModelError, RunError
 
 N, D, K = 240, 7, 4

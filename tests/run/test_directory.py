@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from helpers import IN_FILES, fit_with, make_problem, make_store
+from helpers import plain_fit as fit
 
-from streamsvm import fit
 from streamsvm.errors import RunError
 from streamsvm.run.directory import RunDir
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 from run_files import model_bytes, stop_after
 
-from streamsvm import fit, resume
+from streamsvm import resume
 from streamsvm.errors import Interrupted, RunError, StreamsvmError
 from streamsvm.info import inspect
 from streamsvm.run.manifest import finite_json

@@ -168,7 +168,7 @@ def test_batches_are_a_pass_of_online(tmp_path: Path, blobs: tuple[np.ndarray, n
     stream = RowStream(
         sp.csr_array(X.astype("f4")), y.astype(str), (50,), classes=list("0123"), n_features=12
     )
-    online(stream, out=tmp_path / "run")
+    online(stream, out=tmp_path / "run", transform="none")
     found = []
     for cuts in ([300], [7, 300], [100, 101, 250, 300]):
         estimator = StreamSVMClassifier(fit_intercept=False)

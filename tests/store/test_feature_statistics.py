@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import FEATURES
+from helpers import plain_fit as fit
 from sklearn.datasets import dump_svmlight_file
 from store_problems import Problem, make_problem
 from streamsvm_converters import convert
 from test_store_roundtrip import read_with_anndata
 
-from streamsvm import fit, load_model
+from streamsvm import load_model
 from streamsvm.store import open_store
 from streamsvm.transforms import fitting
 

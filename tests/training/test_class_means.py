@@ -9,9 +9,9 @@ import helpers
 import numpy as np
 import pytest
 import reference
+from helpers import plain_fit as fit
 from resuming import assert_resumes
 
-from streamsvm import fit
 from streamsvm.kernels.random import permutation
 from streamsvm.training.products import tile_rows
 

@@ -10,10 +10,11 @@ import pytest
 import scipy.sparse as sp
 from cases import few
 from helpers import MemoryPolicy, dense_duals, fit_with, make_problem, make_store
+from helpers import plain_fit as fit
 from resuming import assert_resumes
 from small_problem import of_loss
 
-from streamsvm import fit, load_model, open_store
+from streamsvm import load_model, open_store
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.kernels.duals import from_lists, joined, new_matrix, to_lists
 from streamsvm.losses import ROW_LOSSES

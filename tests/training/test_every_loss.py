@@ -11,11 +11,12 @@ import scipy.sparse as sp
 from cases import few
 from helpers import IN_FILES, fit_with, make_problem, make_store
 from helpers import plain_fit as fit
+from helpers import plain_online as online
 from row_stream import RowStream, late_problem
 from run_files import metrics_of, model_bytes, stop_after, without_times
 from small_problem import BLOCK, ONLINE, K, of_loss
 
-from streamsvm import load_model, online, resume
+from streamsvm import load_model, resume
 from streamsvm.errors import Interrupted, SettingsError
 from streamsvm.losses import ROW_LOSSES as LOSSES
 

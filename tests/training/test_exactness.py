@@ -10,11 +10,12 @@ import reference
 import scipy.sparse as sp
 from cases import few
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 from scipy.optimize import nnls
 from small_problem import FORMULATIONS, of_loss
 from streamsvm_converters import convert
 
-from streamsvm import evaluate, fit, load_model, open_store
+from streamsvm import evaluate, load_model, open_store
 
 
 def optimum(tmp_path: Path, X, labels, **settings):

@@ -11,10 +11,11 @@ import reference
 import scipy.sparse as sp
 from cases import few
 from helpers import MemoryPolicy, fit_with, make_problem, make_store
+from helpers import plain_fit as fit
 from run_files import files_of_duals, metrics_of, model_bytes, stop_after
 from small_problem import BLOCK, DEFAULTS, FORMULATIONS, PARAMETERS, D, K, N, of_loss
 
-from streamsvm import fit, load_model, open_store, resume
+from streamsvm import load_model, open_store, resume
 from streamsvm.errors import Interrupted, RunError, StoreError
 from streamsvm.kernels.random import permutation
 from streamsvm.losses import ROW_LOSSES as LOSSES

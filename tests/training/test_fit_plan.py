@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 
-from streamsvm import fit, load_model, plan, resume
+from streamsvm import load_model, plan, resume
 from streamsvm.data.memory_plan import INTERPRETER, SMALL_BLOCK
 from streamsvm.errors import PlanError
 from streamsvm.settings.fit import Settings
@@ -164,7 +165,7 @@ def test_copies_of_the_weights_must_fit_the_disk(
 ) -> None:
     """Two commits, with the average, or two commits and the weights in files."""
     store = make_store(tmp_path / "a.zarr", *problem)
-    asked = {"memory": memory, "C": 1.0, "passes": 1}
+    asked = {"memory": memory, "C": 1.0, "passes": 1, "transform": "none"}
     facts = plan(store, **asked)
     assert facts["weights_in_memory"] == (copies == 4)
     needed = copies * facts["features"] * 16 * 4  # whole vectors of classes

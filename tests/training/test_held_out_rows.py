@@ -16,11 +16,12 @@ import pytest
 import scipy.sparse as sp
 from cases import few
 from helpers import automatic_c, held_out, make_store
+from helpers import plain_fit as fit
 from run_files import metrics_of
 from sklearn.preprocessing import StandardScaler, normalize
 from sklearn.utils.class_weight import compute_class_weight
 
-from streamsvm import fit, load_model, tune
+from streamsvm import load_model, tune
 from streamsvm.transforms import fitting
 from streamsvm.tuning import trials as tuning_runs
 

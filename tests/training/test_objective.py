@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 from small_problem import of_loss
 
-from streamsvm import fit
 from streamsvm.losses import ROW_LOSSES as REGISTRY
 from streamsvm.training import passes as trainings
 from streamsvm.training.objective import gap_record

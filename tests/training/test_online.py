@@ -12,12 +12,14 @@ import pytest
 import scipy.sparse as sp
 from cases import few
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
+from helpers import plain_online as online
 from online_replay import OnlineReplay
 from row_stream import D, K, N, RowStream, late_problem
 from run_files import model_bytes
 from small_problem import DEFAULTS, FORMULATIONS, ONLINE, PARAMETERS, of_loss
 
-from streamsvm import fit, load_model, online
+from streamsvm import load_model
 from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, PlanError
 

@@ -10,11 +10,12 @@ import pytest
 import scipy.sparse as sp
 from cases import few
 from helpers import make_problem
+from helpers import plain_online as online
 from row_stream import D, N, RowStream, late_problem
 from run_files import model_bytes, stop_after
 from small_problem import ONLINE, of_loss
 
-from streamsvm import load_model, online, resume
+from streamsvm import load_model, resume
 from streamsvm.errors import InputError, Interrupted, RunError, SettingsError
 
 

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store, text_lines, write_rows
+from helpers import plain_online as online
 from run_files import model_bytes, stop_after
 from streamsvm_converters import TextSource, convert
 
-from streamsvm import load_model, online, resume
+from streamsvm import load_model, resume
 from streamsvm.errors import InputError, Interrupted, PlanError, SettingsError, StoreError
 from streamsvm.info import inspect
 

@@ -12,10 +12,11 @@ import pytest
 import scipy.sparse as sp
 from cases import few
 from helpers import IN_FILES, MemoryPolicy, fit_with
+from helpers import plain_fit as fit
 from resuming import assert_resumes
 from small_problem import of_loss
 
-from streamsvm import evaluate, fit, load_model
+from streamsvm import evaluate, load_model
 from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.training.products import tile_rows
 

@@ -9,10 +9,11 @@ from typing import Any
 import numba.core.event
 import pytest
 from helpers import IN_FILES, MemoryPolicy, fit_with, plan_with
+from helpers import plain_fit as fit
 from run_files import metrics_of
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import fit, load_model, plan
+from streamsvm import load_model, plan
 from streamsvm.errors import PlanError
 
 
@@ -66,7 +67,7 @@ def test_metrics_report_and_result_agree(tmp_path: Path, store: Path) -> None:
 
 
 def test_a_plan_describes_what_a_fit_does(tmp_path: Path, store: Path) -> None:
-    described = plan(store, block_rows=BLOCK, passes=1)
+    described = plan(store, block_rows=BLOCK, passes=1, transform="none")
     events: list[dict[str, Any]] = []
     fit(store, out=tmp_path / "run", block_rows=BLOCK, passes=1, report=events.append)
     assert events[0]["event"] == "plan"

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from helpers import IN_FILES, fit_with, resume_with
+from helpers import plain_fit as fit
 from run_files import files_of_duals, metrics_of, model_bytes, stop_after, without_times
 from small_problem import BLOCK
 
-from streamsvm import fit, resume
+from streamsvm import resume
 from streamsvm.errors import Call, Interrupted, RunError
 from streamsvm.run.directory import RunDir
 

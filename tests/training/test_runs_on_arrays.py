@@ -11,10 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import plain_fit as fit
 from streamsvm_converters import convert
 
 import streamsvm
-from streamsvm import FitResult, evaluate, fit, load_model, open_store, predict
+from streamsvm import FitResult, evaluate, load_model, open_store, predict
 from streamsvm.errors import InputError, RunError, SettingsError, StoreError
 
 N = 3000

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 from run_files import files_of_duals
 from small_problem import BLOCK
 
-from streamsvm import fit, open_store, plan
+from streamsvm import open_store, plan
 from streamsvm.store.container import StoredArray
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.reader import ContainerStore

@@ -189,7 +189,7 @@ def test_a_model_with_transforms_that_do_not_fit_is_refused(tmp_path: Path, stor
 
 
 def test_a_plan_counts_what_transforms_hold(store: Path) -> None:
-    plain, scaled = (plan(store, transform=text, C=1.0) for text in (None, "scale=std"))
+    plain, scaled = (plan(store, transform=text, C=1.0) for text in ("none", "scale=std"))
     assert scaled["planned_bytes"] >= plain["planned_bytes"] + 8 * D
     assert plan(store, transform=f"select={FEATURES},bias")["features"] == 12
     with pytest.raises(PlanError) as caught:

@@ -13,8 +13,9 @@ import numpy as np
 from fuzz import bundle
 from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 
-from streamsvm import fit, resume
+from streamsvm import resume
 from streamsvm.base import format
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
