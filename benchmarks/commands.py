@@ -63,19 +63,10 @@ def write_for_wabbit(paths: Sequence[Path], folder: Path) -> tuple[list[Path], i
 
 def sides(train: Path, test: Path, folder: Path, passes: int) -> dict[str, list[str]]:
     """The command of each side that is installed, which prints the accuracy."""
-    options = f"--out {folder / 'run'} --force --passes {passes} --gap none --transform none"
-    options += " --quiet --json"
+    options = f"--out {folder / 'run'} --force --passes {passes} --gap none --quiet --json".split()
+    options += ["--transform", "none"]
     found = {
-        "streamsvm": [
-            sys.executable,
-            "-m",
-            "streamsvm",
-            "fit",
-            str(train),
-            "--valid",
-            str(test),
-            *options.split(),
-        ]
+        "streamsvm": [sys.executable, "-m", "streamsvm", "fit", str(train), "--valid", str(test), *options]
     }
     if importlib.util.find_spec("vowpalwabbit"):
         paths, classes, width = write_for_wabbit([train, test], folder)

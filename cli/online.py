@@ -116,8 +116,8 @@ def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]
         found["n_features"], found["index_base"] = schema.n_features, schema.resolve_index_base(index_base)
         return found
     hashed = next(f"hash={each.record()['bits']}" for each in schema.transforms if each.takes_any_feature)
-    if settings["transform"] == declared(OnlineSettings)["transform"].default:
-        settings["transform"] = hashed
+    if settings["transform"] == (default := declared(OnlineSettings)["transform"].default):
+        settings["transform"] = f"{hashed},{default}"
     elif hashed not in settings["transform"].split(","):
         remedy = Remedy("give {}, or leave it out", errors.Option("transform", hashed))
         raise InputError(f"{like} has another feature hash", remedy=remedy)

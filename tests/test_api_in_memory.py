@@ -66,11 +66,12 @@ def test_a_setting_is_for_stores_unless_it_says_otherwise() -> None:
 
 def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Path) -> None:
     y = atlas.obs["cell_type"].to_numpy()
-    model = fit(atlas, "cell_type")
+    model = fit(atlas, "cell_type", transform="bias")
     np.testing.assert_array_equal(model.coef_, fit(atlas.X, y).coef_)
     assert evaluate(model, atlas, "cell_type") == evaluate(model, atlas, y)
     assert calibrate(model, atlas, "cell_type").rows == N
-    np.testing.assert_array_equal(tune(atlas, "cell_type").model.coef_, tune(atlas.X, y).model.coef_)
+    tuned = [tune(*given, transform="bias").model for given in ((atlas, "cell_type"), (atlas.X, y))]
+    np.testing.assert_array_equal(tuned[0].coef_, tuned[1].coef_)
     atlas.write_h5ad(tmp_path / "atlas.h5ad")
     fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "run")
     assert evaluate(load_model(tmp_path / "run"), tmp_path / "atlas.h5ad", "cell_type").n == N
@@ -102,13 +103,13 @@ def test_layers_are_those_of_a_file(atlas: anndata.AnnData, tmp_path: Path) -> N
         ({"obsm": "frame"}, latent, list("abcde")),
     ]
     for options, matrix, names in cases:
-        model = fit(atlas, "cell_type", **options)
+        model = fit(atlas, "cell_type", **options, transform="bias")
         np.testing.assert_array_equal(model.coef_, fit(matrix, y).coef_)
         found = getattr(model, "feature_names_in_", None)
         assert (None if found is None else found.tolist()) == names
         stored: dict[str, Any] = {"label": "cell_type", **options}
         assert evaluate(model, atlas, **stored) == evaluate(model, path, **stored)
-    assert streamsvm.plan(path, **stored)["features"] == latent.shape[1]
+    assert streamsvm.plan(path, **stored)["features"] == latent.shape[1] + 1
     run = fit(path, **stored, valid=path, out=tmp_path / "run")
     assert run.valid_accuracy == evaluate(tmp_path / "run", path, **stored).accuracy
     refused: list[tuple[Any, dict[str, Any], type, str]] = [

@@ -13,6 +13,8 @@ from streamsvm.settings.field import as_in, declared, setting
 from streamsvm.settings.fit import NONE, LossSettings, Settings
 from streamsvm.settings.reading import DataSettings
 
+# Rows are visited once: with a constant of 1, steps for the last classes seen make up most of the intercepts.
+_TRANSFORM = "bias=0.3"
 _as_in_fit = functools.partial(as_in, Settings)
 
 
@@ -27,7 +29,7 @@ class OnlineSettings(LossSettings):
     """
 
     transform: str = _as_in_fit(
-        "transform", default=NONE, details="",
+        "transform", default=_TRANSFORM, details="",
         help="What is done with each row first, in this order, in training and by the model: counts, "
         "normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value]; or none.",
     )  # fmt: skip

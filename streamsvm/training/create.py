@@ -41,7 +41,7 @@ from streamsvm.training.spec import specify
 from streamsvm.training.train import train
 from streamsvm.training.training import Execution, Training, open_to_train, rows_to_learn
 from streamsvm.transforms import parse_transforms, records_of
-from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
+from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows, raw_store
 from streamsvm.transforms.store import number_columns, shift_to_text, transformed
 
@@ -168,7 +168,7 @@ def create(
     """
     is_in_memory, on_cluster = raw.kind == IN_MEMORY, how.cluster is not None
     encoding = raw.meta.get("encoding")
-    settings = with_transform(settings, encoding, MATRIX_DEFAULT if is_in_memory else None)
+    settings = with_transform(settings, encoding)
     settings = dataclasses.replace(settings, label=settings.label or raw.meta.get("label"))
     if fitted is None:
         [fitted] = fit_to_store(raw, settings, how, [settings.hold_out])

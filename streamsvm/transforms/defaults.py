@@ -18,7 +18,7 @@ from streamsvm.settings.fit import Settings
 from streamsvm.transforms.base import Transform
 
 TABLE_DEFAULT = "center,scale=std,bias"  # with columns of numbers
-MATRIX_DEFAULT = "bias"  # in memory
+OTHER_DEFAULT = "bias"
 # Transforms after which scales are alike, or as the user wants.
 _SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
 _MAX_RATIO = 1e3  # of a feature's scale and the usual one, in either direction
@@ -28,21 +28,16 @@ _DENSE_ROWS = 2**13  # that are looked at, or up to twice as many, if rows are d
 _MAX_FEATURES = 2**24  # more are words or hashes, of one scale
 
 
-def with_transform(
-    settings: Settings, encoding: Mapping[str, Any] | None, otherwise: str | None = None
-) -> Settings:
-    """Return the settings with the default transform of a table, or else `otherwise`, if they name none.
+def with_transform(settings: Settings, encoding: Mapping[str, Any] | None) -> Settings:
+    """Return the settings with the default transform of the data, if they name none.
 
-    `encoding` is the record of how columns of a table, or texts, which have no default, became features; None
-    if the data was neither.
+    `encoding` is the record of how columns of a table, or texts, became features; None if the data was
+    neither.
     """
     columns = (encoding or {}).get("columns", ())  # names of columns of text, or records
     numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
-    default = settings.transform
-    if default is None:
-        of_text = encoding is not None and encoding.get("kind") == "text"
-        default = TABLE_DEFAULT if numbers else None if of_text else otherwise
-    return dataclasses.replace(settings, transform=default)
+    default = TABLE_DEFAULT if numbers else OTHER_DEFAULT
+    return dataclasses.replace(settings, transform=settings.transform or default)
 
 
 def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:

@@ -14,10 +14,17 @@ import pytest
 import scipy.sparse as sp
 from command_line import streamsvm, succeeds
 from helpers import as_rows, make_store
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_svmlight_file, load_wine
+from sklearn.datasets import (
+    dump_svmlight_file,
+    load_breast_cancer,
+    load_digits,
+    load_iris,
+    load_svmlight_file,
+    load_wine,
+)
 from sklearn.preprocessing import StandardScaler
 
-from streamsvm import convert, fit, load_model, open_store, plan, tune
+from streamsvm import Model, convert, fit, load_model, online, open_store, plan, tune
 from streamsvm.errors import ScaleWarning
 from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.transforms import parse_transforms
@@ -134,6 +141,28 @@ def test_fit_and_the_estimator_give_the_same_model() -> None:
     assert chosen.intercept_.any()
     without = StreamSVMClassifier(fit_intercept=False).fit(DIGITS, LABELS).model_
     np.testing.assert_array_equal(without.coef_, fit(DIGITS, LABELS, transform="none").coef_)
+
+
+def test_stores_texts_and_streams_have_an_intercept(tmp_path: Path) -> None:
+    """Which is that of a constant column."""
+    X = sp.csr_array(DIGITS)
+    store = make_store(tmp_path / "digits.zarr", X, LABELS)
+    dump_svmlight_file(X, LABELS, str(tmp_path / "text"))
+
+    def trained(train: Any, data: Path, **options: Any) -> Model:
+        train(data, out=tmp_path / "run", C=1e-3, force=True, **options)
+        return load_model(tmp_path / "run")
+
+    for train, value in ((fit, 1.0), (online, 0.3)):
+        wide = sp.hstack([X, np.full((len(DIGITS), 1), value)], "csr")
+        constant = make_store(tmp_path / f"{value}.zarr", wide, LABELS)
+        own, expected = trained(train, store), trained(train, constant, transform="none")
+        np.testing.assert_allclose(own.coef_, expected.coef_[:, :-1], atol=1e-6)
+        np.testing.assert_allclose(own.intercept_, value * expected.coef_[:, -1], atol=1e-6)
+        assert own.intercept_.any()
+        assert not trained(train, store, transform="none").intercept_.any()
+        assert trained(train, tmp_path / "text").intercept_.any()
+    assert trained(tune, store, passes_each=1).intercept_.any()
 
 
 def test_tables_with_numbers_are_standardised(people: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_grids() -> None:
 
 def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_path: Path) -> None:
     """Of the first C of the path, which begins as a training of its own does."""
-    found = tune(store, out=tmp_path / "run", C="0.1,0.2", hold_out="2/5", memory="1G")
+    found = tune(store, out=tmp_path / "run", C="0.1,0.2", hold_out="2/5", memory="1G", transform="none")
     alone = fit(store, out=tmp_path / "alone", C=0.1, passes=2, hold_out="2/5", keep_duals=True)
     assert [row["C"] for row in found.tried] == [0.1, 0.2]
     assert found.tried[0]["valid_accuracy"] == alone.valid_accuracy
@@ -69,7 +69,7 @@ def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_pa
 
 
 def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
-    of_store = tune(store, out=tmp_path / "run", folds=5)
+    of_store = tune(store, out=tmp_path / "run", folds=5, transform="none")
     of_matrix = tune(X, Y, folds=5, transform="none")
     assert len(of_store.tried) == 10
     assert pytest.approx(of_store.C) == of_matrix.C
