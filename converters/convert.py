@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.base.decode import decode, encode
-from streamsvm.base.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
+from streamsvm.base.format import ANNDATA, CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import OBJECT, TEXT, class_order, dtype_of_names
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
@@ -252,6 +252,7 @@ def convert(
         meta = {
             "sources": encode(sources), "shuffle_seed": seed,
             "label": reader.options.label, "labels_as": reader.options.labels_as,
+            ANNDATA: reader.options.format == "anndata" and asked.obsm is None,
         }  # fmt: skip
         names = features.names
         with contextlib.ExitStack() as stack:

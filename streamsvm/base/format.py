@@ -37,6 +37,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 RUN_VERSION = 17  # 1 to 16 were never released
 RUN_JSON = "run.json"
+ANNDATA = "anndata"  # entry of the record of a store with X or a layer of AnnData
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
 AVERAGE_DELTA = "weights-avg.bin"

@@ -173,7 +173,7 @@ class AnnDataStore(ContainerStore):
             held_bytes=sum(
                 each.nbytes for each in (labels, weights) if isinstance(each, FileLabels | LoadedArray)
             ),
-            meta={"label": label},
+            meta={"label": label, format.ANNDATA: var is not None},
         )
         super().__init__(container, arrays, facts)
 

@@ -18,6 +18,7 @@ from streamsvm.settings.fit import Settings
 from streamsvm.transforms.base import Transform
 
 TABLE_DEFAULT = "center,scale=std,bias"  # with columns of numbers
+COUNTS_DEFAULT = "normalize=1e4,log1p,bias"  # of AnnData
 OTHER_DEFAULT = "bias"
 # Transforms after which scales are alike, or as the user wants.
 _SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
@@ -28,15 +29,14 @@ _DENSE_ROWS = 2**13  # that are looked at, or up to twice as many, if rows are d
 _MAX_FEATURES = 2**24  # more are words or hashes, of one scale
 
 
-def with_transform(settings: Settings, encoding: Mapping[str, Any] | None) -> Settings:
+def with_transform(settings: Settings, meta: Mapping[str, Any], *, counts: bool = False) -> Settings:
     """Return the settings with the default transform of the data, if they name none.
 
-    `encoding` is the record of how columns of a table, or texts, became features; None if the data was
-    neither.
+    `meta` is the record of a store, and `counts` says whether its values are counts of AnnData.
     """
-    columns = (encoding or {}).get("columns", ())  # names of columns of text, or records
+    columns = (meta.get("encoding") or {}).get("columns", ())  # names of columns of text, or records
     numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
-    default = TABLE_DEFAULT if numbers else OTHER_DEFAULT
+    default = TABLE_DEFAULT if numbers else COUNTS_DEFAULT if counts else OTHER_DEFAULT
     return dataclasses.replace(settings, transform=settings.transform or default)
 
 

@@ -25,7 +25,7 @@ from streamsvm.transforms.defaults import watch_scales
 from streamsvm.transforms.store import number_columns
 
 DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
-_COUNT_TRANSFORMS = {"normalize", "log1p"}
+COUNT_TRANSFORMS = {"normalize", "log1p"}
 _SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind of its values is known
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
 _MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice
@@ -160,7 +160,7 @@ def fit_transforms(
             each.add_sample(first, rows)
     checked = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
     compared = len(checked) == len(transforms)
-    wants_counts = any(each.name in _COUNT_TRANSFORMS for each in transforms)
+    wants_counts = any(each.name in COUNT_TRANSFORMS for each in transforms)
     says_counts = any(each.name == Counts.name for each in transforms)
     needs_statistics = any(each.needs is not None for each in transforms)
     affordable = memory is None or bytes_needed(data.n_rows, data.n_features, "moments") <= memory

@@ -16,11 +16,10 @@ from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings.fit import Settings
-from streamsvm.training.create import create, fit_store, fit_to_store, open_matrix
+from streamsvm.training.create import create, fit_store, fit_to_store, open_matrix, with_default_transform
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.train import train
 from streamsvm.training.training import Execution, open_to_train
-from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
 
 
@@ -149,7 +148,7 @@ class StoreSearch:
         if wanted not in self._transforms:
             with open_to_train(self.paths, settings) as store:
                 self._label: str | None = store.meta.get("label")
-                asked = with_transform(settings, store.meta.get("encoding"))
+                asked = with_default_transform(store, settings)
                 fit = functools.partial(fit_to_store, store, asked, self.how)
                 try:
                     fitted = fit(self._parts)

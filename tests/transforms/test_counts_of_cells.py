@@ -1,0 +1,82 @@
+"""Counts in AnnData are normalised by default, and logarithms are not transformed twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from command_line import succeeds
+
+from streamsvm import Model, convert, fit, load_model, online, plan, tune
+from streamsvm.errors import SettingsError
+
+N, D, K = 120, 20, 3
+DEFAULT = ["counts", "normalize", "log1p", "bias"]
+
+
+@pytest.fixture(scope="module")
+def cells() -> anndata.AnnData:
+    """Cells of different depths, with their counts in X and other values beside it."""
+    rng = np.random.default_rng(0)
+    kinds = np.arange(N) % K
+    X = rng.poisson(rng.gamma(0.5, 3.0, (K, D))[kinds] * rng.lognormal(size=(N, 1))).astype(np.float32)
+    X[:, 0] = 2
+    obs = pd.DataFrame({"kind": [f"k{kind}" for kind in kinds]}, index=[f"cell{i}" for i in range(N)])
+    found = anndata.AnnData(sp.csr_array(X), obs)
+    found.layers["logs"] = np.log1p(X / X.sum(axis=1, keepdims=True) * 1e4)
+    found.layers["dense"], found.layers["signed"], found.layers["seen"] = X, X - 1, (X > 0) * 1.0
+    found.obsm["other"] = X[:, :4]
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path, cells: anndata.AnnData) -> Path:
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    return tmp_path / "cells.h5ad"
+
+
+def names(model: Model) -> list[str]:
+    return [each.name for each in model.transforms]
+
+
+def test_counts_are_normalised(tmp_path: Path, cells: anndata.AnnData, path: Path) -> None:
+    shown = succeeds("fit", path, "--label", "kind", "--out", "run", cwd=tmp_path)
+    assert "transform normalize=1e4,log1p,bias (--transform none: without)" in shown
+    of_file = load_model(tmp_path / "run")
+    expected = cells.layers["logs"] @ of_file.coef_.T + of_file.intercept_
+    np.testing.assert_allclose(of_file.decision_function(cells), expected, atol=1e-4)
+    in_memory = fit(cells, label="kind")
+    convert(path, tmp_path / "cells.zarr", label="kind")
+    fit(tmp_path / "cells.zarr", out=tmp_path / "of-store")
+    tune(path, label="kind", C=[0.1, 1], out=tmp_path / "tuned", passes_each=1)
+    dense = fit(cells, label="kind", layer="dense")
+    models = [of_file, in_memory, dense, *(load_model(tmp_path / run) for run in ("of-store", "tuned"))]
+    assert [names(model) for model in models] == [DEFAULT] * 5
+    assert plan(path, label="kind")["transform"] == "normalize=1e4,log1p,bias"
+    assert not names(fit(cells, label="kind", transform="none"))
+
+
+def test_other_values_and_other_data_are_not(tmp_path: Path, cells: anndata.AnnData, path: Path) -> None:
+    others: list[dict[str, Any]] = [{"layer": name} for name in ("logs", "signed", "seen")]
+    for options in [*others, {"obsm": "other"}]:
+        assert plan(path, label="kind", **options)["transform"] == "bias"
+        assert names(fit(cells, label="kind", **options)) == ["bias"]
+    assert names(fit(cells.X, cells.obs["kind"])) == ["bias"]
+    convert(path, tmp_path / "other.zarr", label="kind", obsm="other")
+    assert plan(tmp_path / "other.zarr")["transform"] == "bias"
+    online(path, label="kind", out=tmp_path / "online")
+    assert names(load_model(tmp_path / "online")) == ["bias"]
+
+
+def test_logarithms_are_not_taken_twice(cells: anndata.AnnData, path: Path) -> None:
+    for transform in ("log1p", "normalize=1e4,log1p"):
+        with pytest.raises(SettingsError, match=r"cells.h5ad: the values look like log1p of normalised"):
+            plan(path, label="kind", layer="logs", transform=transform)
+        with pytest.raises(SettingsError, match="X: the values look like log1p"):
+            fit(cells, label="kind", layer="logs", transform=transform)
+        assert plan(path, label="kind", layer="logs", transform=f"counts=no,{transform}")["transform"]
