@@ -29,18 +29,14 @@ def describe_values(values: np.ndarray) -> ValuesIn:
     return ValuesIn(integers, max(float(values.max(initial=0)), -float(values.min(initial=0))))
 
 
-def kind_of_cells(samples: Iterable[np.ndarray]) -> Literal["counts", "logarithms"] | None:
+def kind_of_cells(values: np.ndarray) -> Literal["counts", "logarithms"] | None:
     """Return whether values of AnnData are counts, or look like logarithms of normalised counts."""
-    found, smallest = ValuesIn(True, 0.0), 0.0
-    for values in samples:
-        seen = describe_values(values)
-        found = ValuesIn(found.integers and seen.integers, max(found.largest, seen.largest))
-        smallest = min(smallest, values.min(initial=0))
-    if smallest < 0:
+    seen = describe_values(values)
+    if values.min(initial=0) < 0 or (seen.integers and seen.largest <= 1):
         return None
-    if found.integers:
-        return "counts" if found.largest > 1 else None
-    return "logarithms" if found.largest < _LARGEST_LOGARITHM else None
+    if seen.integers:
+        return "counts"
+    return "logarithms" if seen.largest < _LARGEST_LOGARITHM else None
 
 
 def warn_of_difference(

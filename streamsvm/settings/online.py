@@ -50,7 +50,7 @@ class OnlineSettings(LossSettings):
         """Return the settings of a fit that visits each row once, in the order of the data."""
         return Settings(
             C=self.C, loss=self.loss, dtype=self.dtype, **self.of_loss,
-            passes=1, keep_duals=False, inner_passes=0, gap="none",
+            transform=self.transform, passes=1, keep_duals=False, inner_passes=0, gap="none",
         )  # fmt: skip
 
 

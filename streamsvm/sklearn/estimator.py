@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import numbers
 import os
 import tempfile
@@ -227,8 +226,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 labels = class_record(self.classes_)
                 options = self._options(self.classes_)
                 own = {name: options[name] for name in declared(OnlineSettings) if name in options}
-                one_pass = OnlineSettings(**own).one_pass()  # or the loss is refused
-                settings = dataclasses.replace(one_pass, transform=options["transform"])
+                settings = OnlineSettings(**own).one_pass()  # or the loss is refused
                 self._learner = IncrementalLearner(
                     settings, labels, matrix.n_features, matrix.names, fitted, dense=matrix.indices is None
                 )

@@ -20,7 +20,7 @@ from streamsvm.cluster.worker_memory import worker_bytes
 from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer, without_label
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan, cut_blocks
-from streamsvm.data.value_kinds import kind_of_cells
+from streamsvm.data.value_kinds import SAMPLE_VALUES, kind_of_cells
 from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.inputs.schema import reading_of
 from streamsvm.losses import get_loss
@@ -46,6 +46,7 @@ from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import (
     COUNT_TRANSFORMS,
     FittedTransforms,
+    first_rows,
     fit_transforms,
     raw_rows,
     raw_store,
@@ -270,7 +271,7 @@ def with_default_transform(raw: Store, settings: Settings) -> Settings:
     """
     kind = None
     if raw.meta.get(format.ANNDATA) and settings.transform != NONE:
-        kind = kind_of_cells(rows.data for _, rows in raw_store(raw, settings.memory).sample)
+        kind = kind_of_cells(first_rows(raw, 0, min(raw.n_rows, SAMPLE_VALUES), SAMPLE_VALUES).data)
     steps = {each.name for each in parse_transforms(settings.transform)}
     if kind == "logarithms" and steps & COUNT_TRANSFORMS and "counts" not in steps:
         raise SettingsError(

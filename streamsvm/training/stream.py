@@ -124,9 +124,8 @@ class StreamSource:
 
     def _transformed(self, rows: Rows, first: int = 0) -> Rows:
         if self._shift:
-            kind = index_dtype(rows.largest_feature + self._shift + 1)
             rows = rows._replace(indices=rows.features.astype(np.int64) + self._shift)
-            rows = with_index_dtype(rows, kind)
+            rows = with_index_dtype(rows, index_dtype(rows.largest_feature + 1))
         rows = apply(self.transforms, rows, where="the stream", first=first)
         if self.n_features is None:
             return rows

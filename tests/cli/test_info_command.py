@@ -17,14 +17,15 @@ import pytest
 import scipy.sparse as sp
 from command_line import succeeds
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 
-from streamsvm import fit, load_model
+from streamsvm import load_model
 from streamsvm.errors import PlanError
 from streamsvm.info import inspect
 from streamsvm.reporting.history import History, achieved
 
 N, D = 40, 6
-OF_CS: dict[str, Any] = {"loss": "cs", "dtype": "float64", "C": 0.5, "block_rows": 50, "average": False}
+OF_CS: dict[str, Any] = {"loss": "cs", "dtype": "float64", "C": 0.5, "average": False}
 TEXT = "a 3:1 7:0.5\nb 1:-2e-3 # a comment\n\n# more\nc\n"
 X = sp.random(N, D, 0.4, "csr", np.float32, np.random.default_rng(0))
 TABLE = pd.DataFrame({"x": [1.5, -2.0], "label, quoted": ["p\tq", "r"], "n": [1, 2]})
@@ -120,8 +121,8 @@ def test_a_run_is_described_by_what_it_achieved(runs: dict[str, Any], name: str)
     assert shown["effort"].startswith(f"3 passes, {made.seconds:.2f} s of training, peak memory")
     assert shown["data"] == "300 rows, 8 features, 4 classes"
     assert shown["loss"].startswith(f"{name}, C {made.C:.4g}")
-    expected = {"ww": "gap pass", "cs": "dtype float64, average False, block-rows 50"}[name]
-    assert shown["other settings"].split(", ") == expected.split(", ")
+    expected = {"ww": "gap pass", "cs": "dtype float64, average False"}[name]
+    assert {*shown["other settings"].split(", ")} == {*expected.split(", "), "transform none"}
     assert max(len(line) for line in out.splitlines() if "/" not in line) <= 80
     record = json.loads(succeeds("info", name, "--json", cwd=folder))["result"]
     assert record["valid_accuracy"] == made.valid_accuracy == pytest.approx(right)
@@ -138,8 +139,8 @@ def test_several_runs_are_compared_in_a_table(runs: dict[str, Any]) -> None:
     for name, share, _, C, passes, _ in rows:
         assert share == f"{made[name].valid_accuracy:.4f}"
         assert (C, passes) == (f"{made[name].C:.4g}", "3")
-    assert "  cs: loss cs, dtype float64, average False, gap end, block-rows 50\n" in out
-    assert "  ww: loss ww, dtype float32, average True, gap pass, block-rows default\n" in out
+    assert "  cs: loss cs, dtype float64, average False, gap end\n" in out
+    assert "  ww: loss ww, dtype float32, average True, gap pass\n" in out
     found = json.loads(succeeds("info", "ww", "cs", "--json", cwd=folder))["runs"]
     assert [each["path"] for each in found] == ["ww", "cs"]
 

@@ -50,12 +50,11 @@ def test_counts_are_normalised(tmp_path: Path, cells: anndata.AnnData, path: Pat
     of_file = load_model(tmp_path / "run")
     expected = cells.layers["logs"] @ of_file.coef_.T + of_file.intercept_
     np.testing.assert_allclose(of_file.decision_function(cells), expected, atol=1e-4)
-    in_memory = fit(cells, label="kind")
     convert(path, tmp_path / "cells.zarr", label="kind")
     fit(tmp_path / "cells.zarr", out=tmp_path / "of-store")
     tune(path, label="kind", C=[0.1, 1], out=tmp_path / "tuned", passes_each=1)
-    dense = fit(cells, label="kind", layer="dense")
-    models = [of_file, in_memory, dense, *(load_model(tmp_path / run) for run in ("of-store", "tuned"))]
+    models = [fit(cells, label="kind", layer=name) for name in (None, "dense")]
+    models += [load_model(tmp_path / run) for run in ("run", "of-store", "tuned")]
     assert [names(model) for model in models] == [DEFAULT] * 5
     assert plan(path, label="kind")["transform"] == "normalize=1e4,log1p,bias"
     assert not names(fit(cells, label="kind", transform="none"))
