@@ -74,7 +74,7 @@ def test_of_texts_in_memory(tmp_path, monkeypatch) -> None:
     assert model.record["encoding"] == {**of_table.record["encoding"], "columns": ["text"]}
     np.testing.assert_array_equal(model.predict(texts), of_table.predict(texts))
     assert (model.predict(texts) == labels).mean() > 0.9
-    with pytest.raises(InputError, match="X, row 1: 7 is no text"):
+    with pytest.raises(InputError, match=r"X\[1\]: 7 is no text"):
         streamsvm.fit(["a", 7], ["x", "y"])
     with pytest.raises(SettingsError, match="drop does not apply"):
         streamsvm.fit(texts, labels, drop=["a"])

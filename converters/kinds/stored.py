@@ -115,7 +115,7 @@ class StoredReader(Reader):
             row = row_of(rows.indptr, at)
             column = at - rows.indptr[row] if rows.indices is None else rows.indices[at]
             what = f"{rows.data[at]} is not finite in {self.options.dtype}; drop or replace such values"
-            raise InputError(f"{self._place(start + row)}, column {column}: {what}")
+            raise InputError(f"{self._place(start + row)}, column {column + 1}: {what}")
         rows = without_zeros(kept_rows(rows._replace(data=data, labels=codes, norm2=NO_NORMS), kept))
         rows = with_index_dtype(rows, index_dtype(self._features.width))
         self.counts.add(rows)
@@ -127,7 +127,7 @@ class StoredReader(Reader):
             if row < member.n_rows:
                 break
             row -= member.n_rows
-        return f"{member.path}, row {row}"
+        return f"{member.path}, row {row + 1}"
 
 
 def _size(path: str | Path) -> int:

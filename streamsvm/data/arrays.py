@@ -140,9 +140,9 @@ def _finite(
     if (at := first_false(np.isfinite(data))) is not None:
         row = row_of(indptr, at)
         column = int(at - indptr[row] if indices is None else indices[at])
-        named = column if names is None else repr(names[column])
+        named = f" ({names[column]!r})" if names is not None else ""
         raise error(
-            f"X, row {first + row}, column {named}: {values[at]} is not finite as {data.dtype}",
+            f"X[{first + row}, {column}]{named}: {values[at]} is not finite as {data.dtype}",
             remedy=Remedy("drop or replace such values"),
         )
     return data
@@ -327,7 +327,7 @@ def labelled_rows(
     norm2 = row_norms(matrix.data, matrix.indptr)
     if (row := first_false(np.isfinite(norm2))) is not None:
         raise InputError(
-            f"X, row {row}: its squared norm is not finite",
+            f"X[{row}]: its squared norm is not finite",
             remedy=Remedy("scale the values to about 1"),
         )
     if sets is None:

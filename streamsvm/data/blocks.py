@@ -121,8 +121,8 @@ class Blocks:
         rows = self.store.rows(start, stop)
         if self.labelled and not len(rows.label_indptr) and rows.labels.min(initial=0) < 0:
             raise StoreError(
-                f"{self.store.path}: row {start + int(np.argmax(rows.labels < 0))} has a label outside the "
-                "store's classes: such a store serves to evaluate, not to train"
+                f"{self.store.path}: row {start + int(np.argmax(rows.labels < 0)) + 1} has a label outside "
+                "the store's classes: such a store serves to evaluate, not to train"
             )
         numbers = NO_NUMBERS if self.held_out is None else rows.numbers
         return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=numbers)
@@ -163,7 +163,7 @@ class Blocks:
         with np.errstate(over="ignore", invalid="ignore"):
             data = rows.data.astype(self.dtype, copy=False)
         if data is not rows.data and (at := first_false(np.isfinite(data))) is not None:
-            row = first + row_of(rows.indptr, at)
+            row = first + row_of(rows.indptr, at) + 1
             raise StoreError(
                 f"{self.store.path}: row {row}: the value {rows.data[at]:g} is too large for {self.dtype}",
                 remedy=Remedy("scale the data, or train with {}", Option("dtype", "float64")),

@@ -48,7 +48,7 @@ def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np
     if len(starts) - 1 > len(first):
         again = next(at for at in starts[:-1].tolist() if at != first[qid[at]])
         raise error(
-            f"group {names[again]} comes twice, at row {first[qid[again]]} and at row {again}: the rows of a "
-            "group must stand together"
+            f"group {names[again]} comes twice, as groups[{first[qid[again]]}] and groups[{again}]: the rows "
+            "of a group must stand together"
         )
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))

@@ -78,7 +78,7 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
     data = matrix.data
     if (at := first_true((data != 0) & (data != 1))) is not None:
         raise InputError(
-            f"y, row {row_of(matrix.indptr, at)}, column {matrix.indices[at]}: {data[at]} is neither 0 nor "
+            f"y[{row_of(matrix.indptr, at)}, {matrix.indices[at]}]: {data[at]} is neither 0 nor "
             "1, as in an indicator matrix; give a list of labels for each row"
         )
     kept = np.concatenate([[0], np.cumsum(data != 0)])
@@ -163,7 +163,7 @@ def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
     label_codes, label_indptr = distinct_sets(codes, indptr)
     row = row_with_a_label_twice(codes, indptr, label_indptr)
     if row is not None:
-        raise InputError(f"y: row {row} has a label twice; an indicator is given as an array")
+        raise InputError(f"y[{row}] has a label twice; an indicator is given as an array")
     labels = first_labels(label_codes, label_indptr)
     return rows._replace(labels=labels, label_codes=label_codes, label_indptr=label_indptr)
 

@@ -57,7 +57,7 @@ class RowsToScore:
         If true, a store must have labels that the model knows, and a matrix needs `y`, or `label` if it is
         AnnData; the default is the column that the model was trained on.
     named : bool
-        If true, the names of a store's rows are read; else numbers from 0 take their place.
+        If true, the names of a store's rows are read; else numbers from 1 take their place.
     workers : int, optional
         Threads that read files.
 
@@ -136,7 +136,8 @@ class RowsToScore:
 
         def read(block: int) -> tuple[Rows, np.ndarray]:
             begin, end = map(int, blocks.starts[block : block + 2])
-            return blocks.read(block), store.names(begin, end) if self.named else np.arange(begin, end)
+            names = store.names(begin, end) if self.named else np.arange(begin, end)
+            return blocks.read(block), names + 1 if names.dtype.kind == "i" else names
 
         with Prefetcher(map(read, range(len(blocks))), is_single=len(blocks) == 1) as found:
             yield from found
@@ -162,7 +163,7 @@ class RowsToScore:
             threads=count_workers(self.workers),
         )  # fmt: skip
         with part_of_memory(2):
-            yield from self._of_blocks(reader, str(path))
+            yield from self._of_blocks(((rows, numbers + 1) for rows, numbers in reader), str(path))
         found = reader.counts
         self.unlabelled = getattr(found, "unlabelled", 0)
         for note in reader.notes:
@@ -182,7 +183,7 @@ class RowsToScore:
         for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):
             rows, names = (each, None) if isinstance(each, Rows) else each
             if names is None:
-                names = np.arange(first, first + rows.n_rows)
+                names = np.arange(first + 1, first + 1 + rows.n_rows)
             rows = _fitting(self.model, rows, first, where)
             yield apply(self.model.transforms, rows, where=where, first=first), names
             first += rows.n_rows
@@ -218,7 +219,7 @@ def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
         data = rows.data.astype(model.dtype, copy=False)
     if (at := first_false(np.isfinite(data))) is not None:
         what = f"the value {rows.data[at]} is not finite in {model.dtype}; drop or replace it"
-        raise ModelError(f"row {first + row_of(rows.indptr, at)} of {where}: {what}")
+        raise ModelError(f"row {first + row_of(rows.indptr, at) + 1} of {where}: {what}")
     n_features = MAX_FEATURES if model.takes_any_feature else model.n_features_in_
     if rows.indices is None:
         width = rows.matrix.shape[1]
@@ -226,7 +227,7 @@ def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
             raise ModelError(f"{where} has {width} features, the model {n_features}")
     elif (at := first_outside(rows.indices, n_features)) is not None:
         raise ModelError(
-            f"row {first + row_of(rows.indptr, at)} of {where} has the feature {rows.indices[at]}, and those "
-            f"of the model are from 0 to {n_features - 1:,}"
+            f"row {first + row_of(rows.indptr, at) + 1} of {where} has the feature {rows.indices[at]}, and "
+            f"those of the model are from 0 to {n_features - 1:,}"
         )
     return rows._replace(data=data)

@@ -122,7 +122,7 @@ def names_of_rows(X: Any, n_rows: int) -> np.ndarray:
     """Return the names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
     index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
     if index is None or callable(index):
-        return np.arange(n_rows)
+        return np.arange(1, n_rows + 1)
     names = np.asarray(index)
     if names.dtype.kind in "iu" and names.shape == (n_rows,):
         return names.astype(np.int64)
@@ -151,7 +151,7 @@ def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[Stre
     """
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise error(f"X, row {row}: {text!r:.40} is no text")
+            raise error(f"X[{row}]: {text!r:.40} is no text")
     found: tuple[Any, dict[str, Any]] = converters().hashed_matrix(list(texts), encoding, dtype)
     return found
 

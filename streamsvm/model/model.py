@@ -250,7 +250,7 @@ class Model(Readable):
         for begin, scores in pieces:
             finite = np.isfinite(scores).all(axis=1)
             if not finite.all():
-                row = first + begin + int(np.argmin(finite))
+                row = first + begin + int(np.argmin(finite)) + 1
                 raise ModelError(
                     f"row {row} of {where}: a score overflows {scores.dtype}; scale the values down"
                 )

@@ -226,7 +226,7 @@ def evaluate(
                     default = [1, 5] if model.transitions_ is None and len(classes) > 5 else [1]
                     metrics = LabelMetrics(model, top_k or default, table)
             if several and isinstance(metrics, LabelMetrics):
-                raise ModelError(f"row {n} may have several labels, and the rows before have one each")
+                raise ModelError(f"row {n + 1} may have several labels, and the rows before have one each")
             # Ranking scores, and their probabilities, take several times as much as they do.
             for begin, scores in model.scores(rows, memory // 32, first=n, where=where, workers=threads):
                 assert metrics is not None

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Protocol, TextIO
 import numpy as np
 
 from streamsvm.base import durable
-from streamsvm.errors import ModelError, extra
+from streamsvm.errors import ModelError, Remedy, extra, wrong_setting
 
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and separators of the columns
+_LINES = ("", ".txt")  # suffixes
 _GROUP_BYTES = 2**24  # of a row group of Parquet, in memory
 _FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # also in full width
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -200,6 +201,15 @@ class ParquetTable:
 def is_table(out: Any) -> bool:
     """Return True if the suffix of a path is that of a table."""
     return isinstance(out, str | os.PathLike) and Path(out).suffix.lower() in TABLES
+
+
+def check_suffix(out: str | os.PathLike[str]) -> None:
+    """Raise `SettingsError` unless the suffix of a path is that of a table or of lines."""
+    suffix = Path(out).suffix.lower()
+    in_python = '; in Python: adata.obs["predicted"] = model.predict(adata)' * (suffix == ".h5ad")
+    if suffix not in (*TABLES, *_LINES):
+        remedy = Remedy(f"a table ends in {', '.join(TABLES)}, and lines in .txt or nothing{in_python}")
+        raise wrong_setting("out", f"must not end in {suffix}", remedy)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import ModelError, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model, load_model
-from streamsvm.prediction.files import Batch, Lines, Sink, is_table, open_output
+from streamsvm.prediction.files import Batch, Lines, Sink, check_suffix, is_table, open_output
 from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
@@ -107,7 +107,8 @@ def predict(
         ``label_2``, ``score_2`` and so on; before them ``file`` if there are several data, and after each
         score the ``probability`` with `proba`. In ``.csv`` and ``.tsv`` an apostrophe comes before names that
         a spreadsheet would run as formulas: those that begin with one of ``= + - @``, a tab or a line break,
-        and are no numbers. Anything else has one line a row: the labels, separated by tabs.
+        and are no numbers. Rows without names are numbered from 1. A path that ends in ``.txt`` or has no
+        suffix, and a text file, have one line a row: the labels, separated by tabs.
     top_k : int, optional
         How many of the best classes, at most: 1 or more. By default 1, or with `threshold` all.
     threshold : float, optional
@@ -164,6 +165,7 @@ def predict(
     sources = _by_name(data, texts=model.takes_texts)
     path = Path(out) if isinstance(out, str | os.PathLike) else None
     if path is not None:
+        check_suffix(path)
         durable.check_replaceable(path, ModelError, force=force)
         if path.exists() and any(os.path.samefile(path, file) for file in filter(os.path.exists, sources)):
             raise wrong_setting("out", "names the data that is read", Remedy("give another file"))

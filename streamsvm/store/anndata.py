@@ -224,7 +224,7 @@ class AnnDataStore(ContainerStore):
         if (at := checks.first_no_amount(weights)) is not None:
             column = self.arrays[layout.WEIGHT].name.split("/", 1)[1]
             raise StoreError(
-                f"{self.path}: row {number_at(ranges, at)} has the weight {weights[at]} in obs column "
+                f"{self.path}: row {number_at(ranges, at) + 1} has the weight {weights[at]} in obs column "
                 f"{column!r}; weights are numbers from 0 on"
             )
         return {name: weights}
@@ -276,7 +276,7 @@ class AnnDataStore(ContainerStore):
                 if np.isfinite(data[indptr[at] : indptr[at + 1]]).all():
                     raise self._overflow(row)
                 what = "a value is not finite; drop or replace such values"
-                raise StoreError(f"{self.path}: {self.matrix.name}, row {row}: {what}")
+                raise StoreError(f"{self.path}: {self.matrix.name}, row {row + 1}: {what}")
             return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
         self._bytes_read += indices.nbytes
         norm2 = np.empty(len(indptr) - 1)
@@ -288,7 +288,7 @@ class AnnDataStore(ContainerStore):
         return {"data": data, "indices": indices, "indptr": indptr, "norm2": norm2}
 
     def _overflow(self, row: int) -> StoreError:
-        return StoreError(f"{self.path}: row {row}: the squared norm overflows; scale the values down")
+        return StoreError(f"{self.path}: row {row + 1}: the squared norm overflows; scale the values down")
 
     def _sorted(
         self, ranges: Ranges, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
@@ -312,4 +312,4 @@ class AnnDataStore(ContainerStore):
 
     @staticmethod
     def _row(ranges: Ranges, indptr: np.ndarray, element: int) -> int:
-        return number_at(ranges, checks.row_of(indptr, element))
+        return number_at(ranges, checks.row_of(indptr, element)) + 1

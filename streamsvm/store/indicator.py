@@ -59,7 +59,7 @@ class Indicator:
         if (at := first_false((values == 0) | (values == 1))) is not None:
             row = number_at(ranges, row_of(indptr, at))
             raise StoreError(
-                f"{matrix.path}: {matrix.name}, row {row}: {values[at]:.15g} is neither 0 nor 1; "
+                f"{matrix.path}: {matrix.name}, row {row + 1}: {values[at]:.15g} is neither 0 nor 1; "
                 "an indicator of labels has no other values"
             )
         codes = np.where(values != 0, codes, format.UNSEEN_LABEL)
@@ -67,7 +67,7 @@ class Indicator:
         twice = row_with_a_label_twice(codes, indptr, starts)
         if twice is not None:
             raise StoreError(
-                f"{matrix.path}: {matrix.name}, row {number_at(ranges, twice)}: a label occurs twice; "
+                f"{matrix.path}: {matrix.name}, row {number_at(ranges, twice) + 1}: a label occurs twice; "
                 "in Python: the matrix's sum_duplicates(), with ones as its data"
             )
         return {

@@ -64,7 +64,7 @@ class FileLabels:
                 names.append(label_values.label_text(value))
             except ValueError as error:  # of UnicodeDecodeError, too
                 row = int(np.argmax(at == number))
-                raise InputError(f"{where}, row {row}: this cannot be a label: {error}") from None
+                raise InputError(f"{where}, row {row + 1}: this cannot be a label: {error}") from None
         known = list(dict.fromkeys(name for name in names if name is not None))  # all NaN are one
         self.classes = [known[place] for place in label_values.class_order(known)] if known else []
         self.label_dtype = label_values.TEXT if is_text else label_values.dtype_of_names(self.classes)
@@ -116,7 +116,7 @@ def read_weights(path: Path, n_rows: int, matrix: Path) -> np.ndarray:
     if weights.shape != (n_rows,):
         raise InputError(f"{path}: weights of shape {weights.shape} for the {n_rows:,} rows of {matrix}")
     if (row := first_no_amount(weights)) is not None:
-        raise InputError(f"{path}, row {row}: the weight {weights[row]}; weights are numbers from 0 on")
+        raise InputError(f"{path}, row {row + 1}: the weight {weights[row]}; weights are numbers from 0 on")
     return weights
 
 

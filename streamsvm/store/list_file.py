@@ -66,14 +66,14 @@ class ListArray(StoredArray):
         if (at := first_true(sizes != self.columns)) is not None:
             what = "no list" if sizes[at] < 0 else f"a list of {sizes[at]}"
             raise StoreError(
-                f"{self.container.path}: column {self.name!r}, row {row + at}: {what}, and the first row has "
-                f"{self.columns} numbers"
+                f"{self.container.path}: column {self.name!r}, row {row + at + 1}: {what}, and the first row "
+                f"has {self.columns} numbers"
             )
         values = lists.flatten()
         if values.null_count:
             at = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) // max(1, self.columns or 0)
             raise StoreError(
-                f"{self.container.path}: column {self.name!r}, row {row + at}: a number is missing"
+                f"{self.container.path}: column {self.name!r}, row {row + at + 1}: a number is missing"
             )
         return values.to_numpy(zero_copy_only=False).reshape(len(lists), -1)
 
@@ -192,6 +192,6 @@ class ListFile(MatrixFile):
         kind = self._schema.field(self.column).type
         first = next(values[0].as_py() for values in self.values(self.column) if len(values))
         if not first:
-            raise StoreError(f"{self.path}: column {self.column!r}, row 0: it has no numbers")
+            raise StoreError(f"{self.path}: column {self.column!r}, row 1: it has no numbers")
         shape = int(self.starts[-1]), len(first)
         return ListArray(self, shape, np.dtype(kind.value_type.to_pandas_dtype()))

@@ -177,7 +177,7 @@ class DenseMatrix(StoredMatrix):
             begin = 0
             for values in self.parts(first, int(rows[-1]) + 1):
                 end = begin + values.shape[1]
-                found[places, begin:end] = self._convert(values[rows - first], numbers, "row")
+                found[places, begin:end] = self._convert(values[rows - first], numbers + 1, "row")
                 begin = end
         if self.dense_rows:
             return found.reshape(-1), None, np.arange(len(found) + 1) * self.shape[1]

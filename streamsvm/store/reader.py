@@ -102,7 +102,7 @@ class ContainerStore(Store):
             at = checks.first_no_amount(values)
         if at is not None:
             row = number_at(ranges, at)
-            raise self.arrays[array].damage(row, reason.format(value=values[at], row=row))
+            raise self.arrays[array].damage(row, reason.format(value=values[at], row=row + 1))
         return {name: values}
 
     def _label_sets(self, ranges: Ranges) -> Columns:

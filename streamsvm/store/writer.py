@@ -166,7 +166,7 @@ class StoreWriter:
         norms = checks.row_norms(data, indptr)
         if (row := checks.first_false(np.isfinite(norms))) is not None:
             what = "a value is not finite, or the squared norm overflows; scale the values down"
-            raise StoreError(f"{self.path}: row {names[row]} of the input: {what}")
+            raise StoreError(f"{self.path}: row {names[row] + 1} of the input: {what}")
         if rows.indices is None:
             self._arrays[layout.MATRIX].append(data)
         else:

@@ -140,7 +140,8 @@ def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data
     """Return the rows after all transforms, with their squared norms; `rows` is not modified.
 
     Raises `InputError`, which begins with `where`, for rows that a transform cannot take, and those that are
-    too large afterwards. It calls rows by their numbers; if these are not known, the first row `first`.
+    too large afterwards. It calls rows by their numbers, counted from 1 in messages; if these are not known,
+    the first row has the number `first`.
     """
     if not transforms:
         return rows
@@ -151,7 +152,7 @@ def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data
                 rows = transform(rows)
         except RowFault as fault:
             raise InputError(
-                f"{where}: row {numbers[fault.row]} {fault.problem}", remedy=fault.remedy
+                f"{where}: row {numbers[fault.row] + 1} {fault.problem}", remedy=fault.remedy
             ) from None
     from streamsvm.transforms.row_scaling import squared_norms  # which loads the compiler
 
@@ -159,7 +160,7 @@ def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data
     finite = np.isfinite(rows.norm2)
     if not finite.all():
         raise InputError(
-            f"{where}: row {numbers[int(np.argmin(finite))]} is not finite after "
+            f"{where}: row {numbers[int(np.argmin(finite))] + 1} is not finite after "
             f"{', '.join(transform.name for transform in transforms)}",
             remedy=Remedy("limit the values with the transform clip, or scale them"),
         )

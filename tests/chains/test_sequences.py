@@ -357,7 +357,7 @@ def test_what_does_not_apply_is_refused(tmp_path: Path, problem, store: Path) ->
         (lambda: evaluate(model, X, labels, groups=qid, top_k=3), SettingsError, "top_k"),
         (lambda: model.predict_proba(X), ModelError, "no probabilities"),
         (lambda: fit(X, labels).predict(X, groups=qid), ModelError, "groups"),
-        (lambda: codes(1, 1, 2, 1), InputError, "group 1 comes twice, at row 0 and at row 3"),
+        (lambda: codes(1, 1, 2, 1), InputError, r"group 1 comes twice, as groups\[0\] and groups\[3\]"),
         (lambda: codes(1, 1), InputError, "groups has the shape"),
         (lambda: codes("a", 1, None, "a"), InputError, "cannot be compared|comes twice"),
         (lambda: codes(1.0, np.nan, np.nan, 2.0), InputError, r"groups\[1\] is missing"),

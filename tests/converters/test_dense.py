@@ -149,7 +149,7 @@ def test_rows_of_very_many_features_become_csr(tmp_path: Path, monkeypatch: pyte
 def test_what_becomes_infinite_in_float16_is_named(folder, X) -> None:
     X[7, 3] = 65520
     np.save("x.npy", X)
-    with pytest.raises(InputError, match=r"x\.npy, row 7, column 3: 65520.0 is not finite in float16"):
+    with pytest.raises(InputError, match=r"x\.npy, row 8, column 4: 65520.0 is not finite in float16"):
         convert(["x.npy"], "s.h5", dtype="float16", labels="y.npy")
     assert convert(["x.npy"], "t.h5", labels="y.npy").n == N  # in float32 it is finite
 

@@ -317,7 +317,10 @@ def warm(folder: Path) -> None:
     commands = [["convert", text, "--out", store, "--force"]]
     for more in (["--loss", "ww"], ["--loss", "cs", "--dtype", "float64"]):
         commands.append(["fit", store, "--out", model, "--force", "--passes", "2", *more])
-        commands += [["evaluate", model, store], ["predict", model, text, "--out", text + ".out", "--force"]]
+        commands += [
+            ["evaluate", model, store],
+            ["predict", model, text, "--out", text + ".labels.txt", "--force"],
+        ]
         commands.append(["online", text, "--out", model, "--force", "--transform", "hash=4", *more])
     for command in commands:
         assert run([*command, "--quiet"]) == 0, command

@@ -229,7 +229,7 @@ def test_rows_with_unknown_labels_cannot_be_trained_on(tmp_path) -> None:
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
         blocks = Blocks(store, np.array([0, 10, 30]), np.dtype("f4"), labelled=True)
         blocks.read(0)
-        with pytest.raises(StoreError, match="row 11 "):
+        with pytest.raises(StoreError, match="row 12 "):
             blocks.read(1)
 
 
@@ -243,7 +243,7 @@ def test_a_value_too_large_for_the_dtype_is_one_error_that_names_its_row(tmp_pat
         starts = np.array([0, row, store.n_rows])
         blocks = Blocks(store, starts, np.dtype(np.float32))
         blocks.read(0)
-        with pytest.raises(StoreError, match=rf"s\.h5: row {row}: .* too large for float32; .*float64"):
+        with pytest.raises(StoreError, match=rf"s\.h5: row {row + 1}: .* too large for float32; .*float64"):
             blocks.read(1)
         assert Blocks(store, starts, np.dtype(np.float64)).read(1).data.max() == X.data.max()
 

@@ -69,7 +69,7 @@ BAD: list[tuple[Any, str]] = [
     ([["a"], ["b", None], ["c"], []], r"y\[1\] has a label that is missing"),
     ([["a"], ["b"], ["c"], [float("nan"), 1.0]], r"y\[\d\] has a label that is missing"),
     ([["a"], ["b"], "c", []], r"y\[2\] is 'c', where other rows have lists of labels"),
-    ([[0, 1], [1, 0], [0, 0], [1, 1]], "row 2 has a label twice; an indicator is given as an array"),
+    ([[0, 1], [1, 0], [0, 0], [1, 1]], r"y\[2\] has a label twice; an indicator is given as an array"),
     ([[0, 1], [1, 0], [0, 1], [1, 0]], "every row has all 2 labels; give an indicator as an array"),
     ([[], [], [], []], "y has no label; training needs two classes or more"),
     ([["a", "b\n"], [], [], []], "a control character in its name"),

@@ -199,7 +199,7 @@ def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
     accuracy = np.mean(wanted == y)
     assert evaluate(model, texts, y).accuracy == evaluate(model, "texts.csv").accuracy == accuracy
     assert calibrate(model, texts, y).temperature == calibrate(model, "texts.csv").temperature
-    with pytest.raises(ModelError, match="X, row 1: None is no text"):
+    with pytest.raises(ModelError, match=r"X\[1\]: None is no text"):
         model.predict(["a", None])
     with pytest.raises(InputError, match=r"absent\.csv cannot be read"):
         predict(model, ["texts.csv", "absent.csv"])

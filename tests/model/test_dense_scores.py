@@ -84,5 +84,5 @@ def test_dense_rows_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> Non
     with pytest.raises(ModelError, match=f"{D - 1} features, the model {D}"):
         list(model.scores(rows_of(np.ascontiguousarray(X[:, 1:]))))
     X[4, 5] = np.nan
-    with pytest.raises(ModelError, match="row 4 of the data: the value nan is not finite"):
+    with pytest.raises(ModelError, match="row 5 of the data: the value nan is not finite"):
         list(RowsToScore(model).read(rows_of(X)))

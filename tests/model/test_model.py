@@ -92,7 +92,7 @@ def test_scores_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
     X = np.zeros((5, D), np.float32)
     X[3] = 1e30
     for data in X, sp.csr_array(X):
-        with pytest.raises(ModelError, match="row 3 of the data: a score overflows float32"):
+        with pytest.raises(ModelError, match="row 4 of the data: a score overflows float32"):
             load_model(tmp_path / "model").predict(data)
 
 
@@ -110,15 +110,15 @@ def test_what_is_no_matrix_of_finite_numbers_is_refused_with_its_place(folder: P
         ((np.array([0, D]), np.ones(2)), f"X has the index {D}, and the model the features 0 to {D - 1}"),
         ((np.array([-1]), np.ones(1)), "X has the index -1"),
         ((np.array([1, 2]), np.ones(1)), "X is a pair of arrays of shapes"),
-        ((np.array([1, 2]), np.array([1.0, np.nan])), "X, row 0, column 2: nan is not finite"),
+        ((np.array([1, 2]), np.array([1.0, np.nan])), r"X\[0, 2\]: nan is not finite"),
         ((np.array([1]), np.array(["x"])), "X is a pair of arrays"),
     ]  # fmt: skip
     for value in (np.nan, np.inf, -np.inf, 1e39):
         X = np.ones((4, D))
         X[1, 3], X[2, 5] = 0, value
-        words = r"X, row 2, column 5: .* is not finite as float32"
+        words = r"X\[2, 5\]: .* is not finite as float32"
         refusals += [(form(X), words) for form in (np.asarray, sp.csr_array, sp.csc_array)]
-        refusals.append((X[[2]], r"X, row 0, column 5: .* is not finite as float32"))
+        refusals.append((X[[2]], r"X\[0, 5\]: .* is not finite as float32"))
     for given, words in refusals:
         for ask in (model.predict, model.decision_function):
             with pytest.raises(ModelError, match=words):

@@ -205,7 +205,7 @@ def test_a_score_that_overflows_is_named_by_its_row(tmp_path: Path) -> None:
     rows.data[rows.indptr[70] : rows.indptr[71]] = 1e38
     path = make_store(tmp_path / "s.h5", rows, LABELS, shuffled=False)
     for ask in (calibrate, evaluate, lambda *words, **more: predict(*words, proba=True, **more)):
-        with pytest.raises(ModelError, match=r"row 70 of .*: a score overflows float32"):
+        with pytest.raises(ModelError, match=r"row 71 of .*: a score overflows float32"):
             ask(model, path, memory="40k")
 
 

@@ -118,10 +118,10 @@ def test_what_does_not_apply_is_refused() -> None:
         (several, None, {"tree": tree}, SettingsError, "tree does not apply: the rows have several"),
         (several, None, {"threshold": 0, "n_labels": 1}, SettingsError, "leave one of them out"),
         (several, None, {"n_labels": 0}, SettingsError, "n_labels must be a whole number, 1 or more"),
-        ([one, several], None, {}, ModelError, "row 120 may have several labels, and"),
+        ([one, several], None, {}, ModelError, "row 121 may have several labels, and"),
         (X, [["c0"]] * (N - 1), {}, InputError, "X has 120 rows, and y the labels of 119"),
-        (X, [["c0", "c1", "c0"]] * N, {}, InputError, "row 0 has a label twice; an indicator is given as an"),
-        (X, np.full((N, K), np.nan), {}, InputError, "y, row 0, column 0: nan is neither 0 nor 1"),
+        (X, [["c0", "c1", "c0"]] * N, {}, InputError, r"y\[0\] has a label twice; an indicator is given as"),
+        (X, np.full((N, K), np.nan), {}, InputError, r"y\[0, 0\]: nan is neither 0 nor 1"),
         (X, np.full((N, K), "c0"), {}, InputError, "y has values of type <U2"),
     ]  # fmt: skip
     for data, y, settings, error, words in refused:

@@ -124,7 +124,7 @@ def test_several_data_have_a_column_that_says_which(folder: Path, tmp_path: Path
     table = read(path)
     assert table["file"].tolist() == ["cells"] * N + ["store"] * N + ["rows"] * 7
     names = anndata.read_h5ad(folder / "cells.h5ad").obs_names.tolist()
-    assert table["row"].tolist() == [*names, *map(str, range(N)), *map(str, range(7))]
+    assert table["row"].tolist() == [*names, *map(str, range(1, N + 1)), *map(str, range(1, 8))]
     np.testing.assert_array_equal(table["score"][:N], table["score"][N : 2 * N])
     lines = tmp_path / "lines"
     predict(folder / "run", [folder / "cells.h5ad", folder / "s.h5"], lines)
@@ -139,7 +139,7 @@ def test_names_of_rows_come_with_every_kind_of_data(folder: Path, tmp_path: Path
         (frame.reset_index(drop=True), list(range(N))),
         (cells := anndata.read_h5ad(folder / "cells.h5ad"), cells.obs_names.tolist()),
         (iter([(as_rows(X, LABELS), names)]), names.tolist()),
-        (X.toarray(), list(range(N))),
+        (X.toarray(), list(range(1, N + 1))),
     ]:
         predict(folder / "run", data, tmp_path / "p.parquet", force=True)
         assert read(tmp_path / "p.parquet")["row"].tolist() == wanted
@@ -222,10 +222,10 @@ def test_a_value_that_is_not_finite_is_named_by_its_row(folder: Path, tmp_path: 
     bad = X.copy()
     bad.data[bad.indptr[70]] = np.nan
     anndata.AnnData(sp.csr_matrix(bad)).write_h5ad(tmp_path / "bad.h5ad")
-    with pytest.raises(StoreError, match=r"bad\.h5ad: .*row 70: a value is not finite"):
+    with pytest.raises(StoreError, match=r"bad\.h5ad: .*row 71: a value is not finite"):
         predict(folder / "run", tmp_path / "bad.h5ad", tmp_path / "p.csv")
     first, second = as_rows(X[:50], LABELS[:50]), as_rows(bad[50:], LABELS[50:])
-    with pytest.raises(ModelError, match="row 70 of the data: the value nan is not finite"):
+    with pytest.raises(ModelError, match="row 71 of the data: the value nan is not finite"):
         predict(folder / "run", iter([first, second]))
 
 

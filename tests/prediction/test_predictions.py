@@ -79,7 +79,7 @@ def test_features_beyond_the_model_are_refused_before_they_are_scored(folder: Pa
         indices = rows.indices.copy()
         indices[3] = outside
         row = X.nonzero()[0][3]
-        with pytest.raises(ModelError, match=f"row {row} of the data has the feature {outside}"):
+        with pytest.raises(ModelError, match=f"row {row + 1} of the data has the feature {outside}"):
             predict(folder / "run", rows._replace(indices=indices))
 
 
@@ -130,13 +130,13 @@ def test_an_error_of_a_transform_names_the_row_among_all_and_the_data() -> None:
     wrong = COUNTS.toarray()
     wrong[53, 2] = -4
     rows = pieces(sp.csr_array(wrong), np.zeros(N, np.int32), "list")
-    with pytest.raises(InputError, match=r"the data: row 53 "):
+    with pytest.raises(InputError, match=r"the data: row 54 "):
         predict(model, rows)
-    with pytest.raises(InputError, match=r"cells\.csv: row 53 "):
+    with pytest.raises(InputError, match=r"cells\.csv: row 54 "):
         predict(model, {"cells.csv": iter(rows)})
     wrong[53, 2] = 1e300
     rows = pieces(sp.csr_array(wrong), np.zeros(N, np.int32), "list")
-    with pytest.raises(ModelError, match=r"row 53 of the data: the value 1e\+300 is not finite in float32"):
+    with pytest.raises(ModelError, match=r"row 54 of the data: the value 1e\+300 is not finite in float32"):
         predict(fit(COUNTS, LABELS, passes=1), rows)
 
 

@@ -285,10 +285,10 @@ REFUSED: list[tuple[anndata.AnnData, dict[str, Any], str]] = [
     (anndata.AnnData(cells().X.astype("c8"), obs=cells().obs), LABEL, "of a supported type"),
     (CSC, LABEL, r"X is CSC.*`convert"),
     (cells(fractions=True), {"label": "depth"}, r"'depth' holds numbers with fractions.*astype\(str\)"),
-    (changed(data=(ROW[40], np.nan)), LABEL, "data, row 40"),
+    (changed(data=(ROW[40], np.nan)), LABEL, "data, row 41"),
     (changed("i8", data=(50, 2**24 + 1)), LABEL, "element 50: 16777217 cannot be represented as float32; st"),
-    (changed(indices=(ROW[33] + 1, cells().X.indices[ROW[33]])), LABEL, "indices, row 33: .*sum_duplicates"),
-    *((with_infinity(added), LABEL, "X, row 40: a value is") for added in (0, 1)),
+    (changed(indices=(ROW[33] + 1, cells().X.indices[ROW[33]])), LABEL, "indices, row 34: .*sum_duplicates"),
+    *((with_infinity(added), LABEL, "X, row 41: a value is") for added in (0, 1)),
 ]
 # Changes of the file, and the message.
 DAMAGED: list[tuple[Callable[[Path], None], str]] = [

@@ -153,7 +153,7 @@ NOWHERE = r"obs has no column '.*'; it has .* Nor has obsm such a matrix"
 # AnnData, how it is opened, and the message.
 REFUSED: list[tuple[anndata.AnnData, dict[str, str], str]] = [
     *(
-        (with_weights(np.where(np.arange(120) == 17, weight, 1)), WEIGHTS, f"row 17 has the weight {weight}")
+        (with_weights(np.where(np.arange(120) == 17, weight, 1)), WEIGHTS, f"row 18 has the weight {weight}")
         for weight in (np.nan, -2.0, np.inf)
     ),
     (with_weights(pd.Categorical(["1"] * 120)), WEIGHTS, r"'w' does not hold numbers; in .*astype\(float\)"),

@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         (X, None, {"labels": tmp_path / "absent"}, InputError, "absent cannot be read"),
         (X, None, {"labels": good, "layer": "counts"}, StoreError, "a matrix has nothing beside it"),
         (X, y.astype(object), {"labels": other}, InputError, "holds Python objects"),
-        (X, np.r_[2.0**60, y[1:]], {"labels": other}, InputError, "row 0: this cannot be a label"),
+        (X, np.r_[2.0**60, y[1:]], {"labels": other}, InputError, "row 1: this cannot be a label"),
         (whole.getvalue()[:-8], None, {"labels": good}, StoreError, "truncated"),
         (whole.getvalue() + b"\0", None, {"labels": good}, StoreError, "longer than its header says"),
         (X, good.read_bytes() + b"\0", {"labels": other}, InputError, "longer than its header says"),
@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     infinite = X.copy()
     infinite[70, 3] = np.inf
     np.save(path, infinite)
-    with open_store(path, labels=good) as store, pytest.raises(StoreError, match="X, row 70: a value is not"):
+    with open_store(path, labels=good) as store, pytest.raises(StoreError, match="X, row 71: a value is not"):
         store.rows(60, 80)
 
 

@@ -222,11 +222,11 @@ def test_a_model_of_counts_refuses_what_was_normalised_already(tmp_path: Path, s
     logs = normalised.log1p()
     words = "no whole number, and the training data are counts; give the counts"
     for number, new in enumerate((logs, normalised, X * 1.5)):
-        with pytest.raises(InputError, match=f"X: row [01] has the value .*{words}"):
+        with pytest.raises(InputError, match=f"X: row [12] has the value .*{words}"):
             model.predict(new)
         path = make_store(tmp_path / f"{number}.h5", sp.csr_array(new), labels)
         for reader in (lambda path=path: predict(model, path), lambda path=path: evaluate(model, path)):
-            with pytest.raises(InputError, match=f"{path.name}: row [01] has .*{words}"):
+            with pytest.raises(InputError, match=f"{path.name}: row [12] has .*{words}"):
                 reader()
         with pytest.raises(InputError, match=words):
             fit(store, out=tmp_path / "other", transform="normalize,log1p", valid=path)

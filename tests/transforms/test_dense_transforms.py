@@ -79,7 +79,7 @@ def test_the_row_of_a_dense_value_that_a_transform_refuses_is_named(both: tuple[
     for text, value, problem in ("log1p", -1, "-1"), ("normalize", -2, "-2"), ("counts", 0.5, "0"):
         both[1].matrix[41, 30] = value
         store = transformed(ArrayStore(both[1], {"classes": ["a"]}, D), parse_transforms(text))
-        with pytest.raises(InputError, match=f"row 41 has the value {problem}"):
+        with pytest.raises(InputError, match=f"row 42 has the value {problem}"):
             store.rows(40, 60)
 
 

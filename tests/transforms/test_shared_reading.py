@@ -138,7 +138,7 @@ def test_the_first_row_that_cannot_be_transformed_is_named(
     with opened("native.zarr", tmp_path, sp.csr_array(dense)) as store:
         raw = raw_store(store, 1000 * PLACE, workers=workers)
         assert raw.workers == workers
-        with pytest.raises(InputError, match=r"native\.zarr: row 211 has the value 0\.5"):
+        with pytest.raises(InputError, match=r"native\.zarr: row 212 has the value 0\.5"):
             fit_transforms(parse_transforms("counts,idf"), raw)
     assert set(threading.enumerate()) <= set(before)
 

@@ -154,13 +154,13 @@ def test_a_transform_that_needs_counts_alone_keeps_little(counts: sp.csr_array) 
 def test_a_value_below_0_is_an_error_that_names_the_row(step: str, counts: sp.csr_array) -> None:
     X = counts.copy()
     X.data[X.indptr[90] + 2] = -2
-    with pytest.raises(InputError, match=f"where: row 1090 has the value -2, and {step} takes none below 0"):
+    with pytest.raises(InputError, match=f"where: row 1091 has the value -2, and {step} takes none below 0"):
         apply(fitted("l2", counts)[:0] + parse_transforms(step), rows_of(X), where="where", first=1000)
 
 
 def test_values_that_overflow_are_an_error_that_names_the_row() -> None:
     X = sp.csr_array(np.array([[1.0, 0], [3e38, 3e38], [0, 1]], np.float32))
-    with pytest.raises(InputError, match="X: row 1 is not finite after scale"):
+    with pytest.raises(InputError, match="X: row 2 is not finite after scale"):
         apply(fitted("scale=maxabs", sp.csr_array(X[[0, 2]] * np.float32(1e-30))), rows_of(X), where="X")
 
 
