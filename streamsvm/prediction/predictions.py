@@ -165,10 +165,10 @@ def predict(
     sources = _by_name(data, texts=model.takes_texts)
     path = Path(out) if isinstance(out, str | os.PathLike) else None
     if path is not None:
-        check_suffix(path)
         durable.check_replaceable(path, ModelError, force=force)
         if path.exists() and any(os.path.samefile(path, file) for file in filter(os.path.exists, sources)):
             raise wrong_setting("out", "names the data that is read", Remedy("give another file"))
+        check_suffix(path)
     if top_k is None:
         top_k = 1 if threshold is None else len(model.classes_)
     top_k = min(checked_top_k(top_k), len(model.classes_))
