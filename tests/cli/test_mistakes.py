@@ -29,7 +29,7 @@ OPTIONS = [  # words, and what the last line of the message has
     ("online x.npy --out r --labels y.npy --on-error skip", "--on-error does not apply to stores"),
     ("predict run data --json", "--json needs --out"),
     (
-        "predict run text -o x.npy",
+        "predict run text -o p.npy",
         "must not end in .npy; a table ends in .csv, .tsv, .parquet, and lines in .txt",
     ),
     ("predict run text --out new.h5ad", '; in Python: adata.obs["predicted"] = model.predict(adata)'),
