@@ -112,5 +112,9 @@ def number_columns(store: Store) -> np.ndarray | None:
     if encoding is None:
         return np.arange(store.n_features) if store.dense else None
     columns = (each for each in encoding["columns"] if not isinstance(each, str))  # names of texts
-    numbers = {each["name"] for each in columns if each["type"] == "number"}
+    numbers = {
+        each["name"] + " (year)" * (each.get("date") == "years")
+        for each in columns
+        if each["type"] == "number"
+    }
     return np.flatnonzero([name in numbers for name in names or ()]) if numbers else None
