@@ -100,7 +100,7 @@ def test_files_are_joined_though_one_is_csc(cells) -> None:
     np.testing.assert_array_equal(found, wanted[:, names].X.toarray())
     assert labels == wanted.obs["type"].tolist()
     convert(["a.h5ad"], "like.zarr", label="type")
-    unknown = rf"b\.zarr, row {TYPES[100:].tolist().index('T')}: label 'new' is not among the 3 known"
+    unknown = rf"b\.zarr, row {TYPES[100:].tolist().index('T') + 1}: label 'new' is not among the 3 known"
     with pytest.warns(StreamsvmWarning), pytest.raises(InputError, match=unknown):
         convert(["a.h5ad", "b.zarr"], "no.zarr", label="type", like="like.zarr")
 
@@ -150,8 +150,8 @@ def test_what_cannot_be_converted_is_named(cells, X) -> None:
         ("a.h5ad", SettingsError, "on_error does not apply to AnnData", {"on_error": "skip"}),
         ("store.zarr", InputError, r"store\.zarr is a store already", {}),
         ("several.h5ad", InputError, "holds several labels a row", {"label": "several"}),
-        ("inf.h5ad", StoreError, f"row {row}: a value is not finite", {"label": "type"}),
-        ("inf.npz", StoreError, f"row {row}: a value is not finite", {"labels": "y.txt"}),
+        ("inf.h5ad", StoreError, f"row {row + 1}: a value is not finite", {"label": "type"}),
+        ("inf.npz", StoreError, f"row {row + 1}: a value is not finite", {"labels": "y.txt"}),
         ("x.npz", SettingsError, "on_error does not apply to a .npz archive", {"on_error": "skip"}),
         ("x.npz", InputError, "its labels are missing.*labels=.*label=", {}),
         ("x.npz", InputError, "labels are given twice", {"label": "y", "labels": "y.txt"}),

@@ -180,7 +180,7 @@ def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_pa
 
 
 def test_pruned_and_rounded_models_predict_within_what_is_promised(tmp_path: Path) -> None:
-    model, X = trained(70, d=200, density=0.1)
+    model, X = trained(30, d=200, density=0.1)
     W, eps = model.coef_.T.astype(np.float64), 0.01
     exported = export_model(model, tmp_path / "a", "streamsvm", prune=eps, dtype="float16")
     small = load_model(tmp_path / "a")

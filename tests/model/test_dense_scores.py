@@ -78,7 +78,7 @@ def test_dense_rows_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> Non
     model, X = load_model(tmp_path / "model"), values()
     [(rows, names)] = RowsToScore(model).read(rows_of(X))
     assert rows.dense
-    assert names.tolist() == list(range(N))
+    assert names.tolist() == list(range(1, N + 1))
     with pytest.raises(ModelError, match=f"the data has {D - 1} features, the model {D}"):
         list(RowsToScore(model).read(rows_of(np.ascontiguousarray(X[:, 1:]))))
     with pytest.raises(ModelError, match=f"{D - 1} features, the model {D}"):

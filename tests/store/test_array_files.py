@@ -179,5 +179,5 @@ def test_numbers_that_signal_are_refused_without_a_warning(tmp_path: Path) -> No
     numbers.view(np.uint32)[70, 3] = 0x7FA00000  # NaN that signals
     np.save(tmp_path / "x.npy", numbers)
     np.save(tmp_path / "y.npy", np.arange(200) % 2)
-    with pytest.raises(StoreError, match="row 70: a value is not finite"):
+    with pytest.raises(StoreError, match="row 71: a value is not finite"):
         convert([tmp_path / "x.npy"], tmp_path / "s.zarr", labels=tmp_path / "y.npy", dtype="float64")

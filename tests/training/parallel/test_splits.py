@@ -174,7 +174,7 @@ def test_costs_and_several_labels_are_split_by_rows(tmp_path: Path, problem) -> 
 
 def test_auto_splits_classes_if_that_is_less_work(tmp_path: Path, store: Path) -> None:
     """Of 200 classes each of 2 workers visits 3 times half of the rows over half of the classes."""
-    many = make_store(tmp_path / "a.h5", *make_problem(400, D, 200))
+    many = make_store(tmp_path / "a.h5", *make_problem(4000, D, 200))
     found = plan(many, splits=2)
     assert (found["split"], found["splits"]) == ("classes", 2)
     assert found["split_reason"].startswith("with 200 classes in 4 groups each worker does 0.")
