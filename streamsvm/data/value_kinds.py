@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from streamsvm.errors import Remedy, StreamsvmWarning, warn
 
 VALUES_IN = "values_in"  # entry of the records of runs and models
 SAMPLE_VALUES = 2**16  # that are looked at before a prediction
-_LARGEST_LOGARITHM = np.log1p(1e6)  # of rows that were normalised to at most a million
 _FIRST = 1000  # values that are looked at before all others
 
 
@@ -27,16 +26,6 @@ def describe_values(values: np.ndarray) -> ValuesIn:
     # Most other values are seen at once.
     integers = all((np.floor(part) == part).all() for part in (values[:_FIRST], values))
     return ValuesIn(integers, max(float(values.max(initial=0)), -float(values.min(initial=0))))
-
-
-def kind_of_cells(values: np.ndarray) -> Literal["counts", "logarithms"] | None:
-    """Return whether values of AnnData are counts, or look like logarithms of normalised counts."""
-    seen = describe_values(values)
-    if values.min(initial=0) < 0 or (seen.integers and seen.largest <= 1):
-        return None
-    if seen.integers:
-        return "counts"
-    return "logarithms" if seen.largest < _LARGEST_LOGARITHM else None
 
 
 def warn_of_difference(

@@ -20,8 +20,7 @@ from streamsvm.cluster.worker_memory import worker_bytes
 from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer, without_label
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan, cut_blocks
-from streamsvm.data.value_kinds import SAMPLE_VALUES, kind_of_cells
-from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError, StreamsvmWarning, warn
+from streamsvm.errors import InputError, Interrupted, Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.inputs.schema import reading_of
 from streamsvm.losses import get_loss
 from streamsvm.model.results import FitResult
@@ -43,14 +42,7 @@ from streamsvm.training.train import train
 from streamsvm.training.training import Execution, Training, open_to_train, rows_to_learn
 from streamsvm.transforms import parse_transforms, records_of
 from streamsvm.transforms.defaults import with_transform
-from streamsvm.transforms.fitting import (
-    COUNT_TRANSFORMS,
-    FittedTransforms,
-    first_rows,
-    fit_transforms,
-    raw_rows,
-    raw_store,
-)
+from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows, raw_store
 from streamsvm.transforms.store import number_columns, shift_to_text, transformed
 
 Paths = Sequence[str | os.PathLike[str]]
@@ -179,7 +171,7 @@ def create(
         False to take C of the norms where `find_sample` finds rows to search C on.
     """
     is_in_memory, on_cluster = raw.kind == IN_MEMORY, how.cluster is not None
-    settings = with_default_transform(raw, settings)
+    settings = with_transform(settings, raw)
     settings = dataclasses.replace(settings, label=settings.label or raw.meta.get("label"))
     if fitted is None:
         [fitted] = fit_to_store(raw, settings, how, [settings.hold_out])
@@ -262,25 +254,6 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
             codes = store.labels(begin, end)[used]
         counts += np.bincount(codes[codes >= 0], minlength=store.n_classes)
     return counts
-
-
-def with_default_transform(raw: Store, settings: Settings) -> Settings:
-    """Return the settings with a transform, by default that of the data.
-
-    Raises `SettingsError` for transforms of counts if the values of AnnData seem to be logarithms already.
-    """
-    kind = None
-    if raw.meta.get(format.ANNDATA) and settings.transform != NONE:
-        kind = kind_of_cells(first_rows(raw, 0, min(raw.n_rows, SAMPLE_VALUES), SAMPLE_VALUES).data)
-    steps = {each.name for each in parse_transforms(settings.transform)}
-    if kind == "logarithms" and steps & COUNT_TRANSFORMS and "counts" not in steps:
-        raise SettingsError(
-            f"{raw.path}: the values look like log1p of normalised counts, and {settings.transform} is for "
-            "counts",
-            remedy=Remedy("name their layer, leave {} out, or begin it with counts=no", Option("transform")),
-            setting="transform",
-        )
-    return with_transform(settings, raw.meta, counts=kind == "counts")
 
 
 def fit_to_store(

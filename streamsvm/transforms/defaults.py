@@ -1,4 +1,4 @@
-"""Default transforms of tables and matrices, and a warning of features of very different scales.
+"""Default transforms of the data, and a warning of features of very different scales.
 
 C auto is one over the mean squared distance of the rows from their mean. A feature whose values are a
 thousand times those of the others makes up all of it, so that C is far too small for the others to count.
@@ -7,19 +7,25 @@ thousand times those of the others makes up all of it, so that C is far too smal
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from streamsvm.base import format
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Option, Remedy, ScaleWarning, warn
-from streamsvm.settings.fit import Settings
+from streamsvm.data.value_kinds import SAMPLE_VALUES, describe_values
+from streamsvm.errors import Option, Remedy, ScaleWarning, SettingsError, warn
+from streamsvm.settings.fit import NONE, Settings
+from streamsvm.store.store import Store
+from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.base import Transform
 
 TABLE_DEFAULT = "center,scale=std,bias"  # with columns of numbers
 COUNTS_DEFAULT = "normalize=1e4,log1p,bias"  # of AnnData
 OTHER_DEFAULT = "bias"
+COUNT_TRANSFORMS = {"normalize", "log1p"}
+_LARGEST_LOGARITHM = np.log1p(1e6)  # of rows that were normalised to at most a million
 # Transforms after which scales are alike, or as the user wants.
 _SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
 _MAX_RATIO = 1e3  # of a feature's scale and the usual one, in either direction
@@ -29,14 +35,30 @@ _DENSE_ROWS = 2**13  # that are looked at, or up to twice as many, if rows are d
 _MAX_FEATURES = 2**24  # more are words or hashes, of one scale
 
 
-def with_transform(settings: Settings, meta: Mapping[str, Any], *, counts: bool = False) -> Settings:
+def with_transform(settings: Settings, raw: Store) -> Settings:
     """Return the settings with the default transform of the data, if they name none.
 
-    `meta` is the record of a store, and `counts` says whether its values are counts of AnnData.
+    Raises `SettingsError` for transforms of counts if the values of AnnData seem to be logarithms already.
     """
-    columns = (meta.get("encoding") or {}).get("columns", ())  # names of columns of text, or records
+    columns = (raw.meta.get("encoding") or {}).get("columns", ())  # names of columns of text, or records
     numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
-    default = TABLE_DEFAULT if numbers else COUNTS_DEFAULT if counts else OTHER_DEFAULT
+    default = TABLE_DEFAULT if numbers else OTHER_DEFAULT
+    if raw.meta.get(format.ANNDATA) and settings.transform != NONE:
+        values = next(raw.pieces(SAMPLE_VALUES, 0, raw.n_rows))[1].data
+        seen, is_signed = describe_values(values), values.min(initial=0) < 0
+        if seen.integers and seen.largest > 1 and not is_signed:
+            default = COUNTS_DEFAULT
+        are_logarithms = not seen.integers and seen.largest < _LARGEST_LOGARITHM and not is_signed
+        steps = {each.name for each in parse_transforms(settings.transform)}
+        if are_logarithms and steps & COUNT_TRANSFORMS and "counts" not in steps:
+            raise SettingsError(
+                f"{raw.path}: the values look like log1p of normalised counts, and {settings.transform} is "
+                "for counts",
+                remedy=Remedy(
+                    "name their layer, leave {} out, or begin it with counts=no", Option("transform")
+                ),
+                setting="transform",
+            )
     return dataclasses.replace(settings, transform=settings.transform or default)
 
 

@@ -21,11 +21,10 @@ from streamsvm.store.store import Store
 from streamsvm.transforms import Transform, apply, features_after, parse_transforms
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.counts import Counts
-from streamsvm.transforms.defaults import watch_scales
+from streamsvm.transforms.defaults import COUNT_TRANSFORMS, watch_scales
 from streamsvm.transforms.store import number_columns
 
 DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
-COUNT_TRANSFORMS = {"normalize", "log1p"}
 _SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind of its values is known
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
 _MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice

@@ -16,10 +16,11 @@ from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings.fit import Settings
-from streamsvm.training.create import create, fit_store, fit_to_store, open_matrix, with_default_transform
+from streamsvm.training.create import create, fit_store, fit_to_store, open_matrix
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.train import train
 from streamsvm.training.training import Execution, open_to_train
+from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
 
 
@@ -83,7 +84,9 @@ class StoreSearch:
             first = trials[0].settings
             self._fitted(first)  # data that cannot be read is refused before the folder is made
             if first.valid is not None:
-                open_held_out(dataclasses.replace(first, label=first.label or self._label)).close()
+                with open_to_train(self.paths, first) as store:
+                    label = first.label or store.meta.get("label")
+                open_held_out(dataclasses.replace(first, label=label)).close()
             with claimed(run, force=force, by_tune=True, kept=run.stores() if self.made else ()):
                 durable.remove(run.tuned)
                 durable.make_dir(run.trials)
@@ -147,8 +150,7 @@ class StoreSearch:
         wanted = settings.transform, settings.hold_out
         if wanted not in self._transforms:
             with open_to_train(self.paths, settings) as store:
-                self._label: str | None = store.meta.get("label")
-                asked = with_default_transform(store, settings)
+                asked = with_transform(settings, store)
                 fit = functools.partial(fit_to_store, store, asked, self.how)
                 try:
                     fitted = fit(self._parts)
