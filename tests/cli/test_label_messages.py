@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from command_line import streamsvm, succeeds
+from command_line import fails, succeeds
 
 LABEL = ("--label", "cell type")
 
@@ -29,17 +29,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def refused(folder: Path, *words: object) -> str:
-    """Return the one line of a command that fails."""
-    code, _, err = streamsvm(*words, cwd=folder)
-    assert code in (1, 2)
-    assert err.count("\n") == 1, err
-    return err
-
-
 def test_a_csc_file_becomes_a_store_that_knows_its_label(folder: Path, tmp_path: Path) -> None:
-    assert "name its label column with --label" in refused(folder, "fit", "csc.h5ad", "--out", "run")
-    told = refused(folder, "fit", "csc.h5ad", *LABEL, "--out", "run")
+    assert "name its label column with --label" in fails(1, "fit", "csc.h5ad", "--out", "run", cwd=folder)
+    told = fails(1, "fit", "csc.h5ad", *LABEL, "--out", "run", cwd=folder)
     program, *convert = shlex.split(told.split("`")[1])
     assert program == "streamsvm"
     succeeds(*convert, cwd=folder)
@@ -48,7 +40,7 @@ def test_a_csc_file_becomes_a_store_that_knows_its_label(folder: Path, tmp_path:
             more = ("--valid", "rows.h5ad", *label, "--out", tmp_path / f"{command}{len(label)}")
             shown = succeeds(command, convert[-1], *more, cwd=folder, notes=True)
             assert "rows.h5ad: accuracy" in shown
-    told = refused(folder, "fit", convert[-1], "--label", "donor", "--out", "run")
+    told = fails(1, "fit", convert[-1], "--label", "donor", "--out", "run", cwd=folder)
     assert "its only label column is 'cell type'" in told
 
 
@@ -64,4 +56,4 @@ def test_lines_say_what_is_wrong(folder: Path) -> None:
         ("evaluate", "run-1", "other.h5ad"): "its labels are 'x', 'y', the model's 'a', 'b'; name another",
     }
     for words, line in commands.items():
-        assert line in refused(folder, *words)
+        assert line in fails(2 if words[0] == "convert" else 1, *words, cwd=folder)

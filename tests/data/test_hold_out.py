@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from helpers import fit_path, held_out, make_problem, make_store
 from helpers import plain_fit as fit
 from sklearn.datasets import dump_svmlight_file
-from sklearn.model_selection import StratifiedKFold
 from streamsvm_converters.convert import convert
 
 from streamsvm.data.hold_out import held_out_part, is_trained_on
@@ -40,21 +39,16 @@ def part_of(store: Store, part: int, parts: int) -> np.ndarray:
     return found.has(np.arange(store.n_rows))
 
 
-@pytest.mark.filterwarnings("ignore:The least populated class")
 @pytest.mark.parametrize("parts", [2, 5, 300])
-def test_parts_have_the_share_of_each_class_that_scikit_learn_gives_them(
-    parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_divide_each_class(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.data.hold_out.PIECE_ROWS", 130)
     labels = np.repeat([0, 1, 2, 3], [1, 7, 92, 600]).astype(np.int32)
     store = ArrayStore(rows_of(700)._replace(labels=labels), {"classes": list("abcd")}, D)
-    found = np.array([part_of(store, part + 1, parts) for part in range(parts)])
-    np.testing.assert_array_equal(found.sum(axis=0), 1)
-    folds = StratifiedKFold(parts).split(labels, labels) if parts < 300 else ()
-    for mine, (_, held) in zip(found, folds, strict=False):
-        np.testing.assert_array_equal(np.bincount(labels[mine]), np.bincount(labels[held]))
-    np.testing.assert_array_equal(found[0], held_out(labels, 1, parts))
-    assert abs(np.corrcoef(found[0], np.arange(700))[0, 1]) < 0.1
+    for part in range(1, parts + 1):
+        found = part_of(store, part, parts)
+        np.testing.assert_array_equal(found, held_out(labels, part, parts))
+        share = np.bincount(labels[found], minlength=4) - np.bincount(labels) / parts
+        assert (abs(share) < 1).all()
 
 
 def test_a_part_has_the_same_rows_in_text_a_store_and_memory(tmp_path: Path) -> None:
@@ -62,14 +56,12 @@ def test_a_part_has_the_same_rows_in_text_a_store_and_memory(tmp_path: Path) -> 
     dump_svmlight_file(X, labels, str(tmp_path / "a.txt"))
     convert([tmp_path / "a.txt"], tmp_path / "a.zarr")
     assert fit(tmp_path / "a.txt", out=tmp_path / "run", hold_out="1/5").passes
-    rows = []
     for path in (tmp_path / "a.zarr", tmp_path / "run/data.zarr", make_store(tmp_path / "b.h5", X, labels)):
         with open_store(path) as store:
-            rows.append(np.sort(store.names(0, N)[part_of(store, 1, 5)]))
+            rows = np.sort(store.names(0, N)[part_of(store, 1, 5)])
             with pytest.raises(PlanError, match="its parts take 4,000 bytes"):
                 held_out_part("1/5", store, 3999)
-    for each in rows:
-        np.testing.assert_array_equal(each, np.flatnonzero(held_out(labels, 1, 5)))
+        np.testing.assert_array_equal(rows, np.flatnonzero(held_out(labels, 1, 5)))
 
 
 def test_groups_stay_whole() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import anndata
 import numpy as np
@@ -34,48 +33,40 @@ def cells() -> anndata.AnnData:
     return found
 
 
-@pytest.fixture
-def path(tmp_path: Path, cells: anndata.AnnData) -> Path:
-    cells.write_h5ad(tmp_path / "cells.h5ad")
-    return tmp_path / "cells.h5ad"
-
-
 def names(model: Model) -> list[str]:
     return [each.name for each in model.transforms]
 
 
-def test_counts_are_normalised(tmp_path: Path, cells: anndata.AnnData, path: Path) -> None:
+def test_counts_are_normalised(tmp_path: Path, cells: anndata.AnnData) -> None:
+    path = tmp_path / "cells.h5ad"
+    cells.write_h5ad(path)
     shown = succeeds("fit", path, "--label", "kind", "--out", "run", cwd=tmp_path)
     assert "transform normalize=1e4,log1p,bias (--transform none: without)" in shown
     of_file = load_model(tmp_path / "run")
     expected = cells.layers["logs"] @ of_file.coef_.T + of_file.intercept_
     np.testing.assert_allclose(of_file.decision_function(cells), expected, atol=1e-4)
     convert(path, tmp_path / "cells.zarr", label="kind")
-    fit(tmp_path / "cells.zarr", out=tmp_path / "of-store")
     tune(path, label="kind", C=[0.1, 1], out=tmp_path / "tuned", passes_each=1)
-    models = [fit(cells, label="kind", layer=name) for name in (None, "dense")]
-    models += [load_model(tmp_path / run) for run in ("run", "of-store", "tuned")]
-    assert [names(model) for model in models] == [DEFAULT] * 5
-    assert plan(path, label="kind")["transform"] == "normalize=1e4,log1p,bias"
+    models = [of_file, load_model(tmp_path / "tuned")]
+    models += [fit(cells, label="kind", layer=name) for name in (None, "dense")]
+    assert [names(model) for model in models] == [DEFAULT] * 4
+    for data, options in ((path, {"label": "kind"}), (tmp_path / "cells.zarr", {})):
+        assert plan(data, **options)["transform"] == "normalize=1e4,log1p,bias"
     assert not names(fit(cells, label="kind", transform="none"))
-
-
-def test_other_values_and_other_data_are_not(tmp_path: Path, cells: anndata.AnnData, path: Path) -> None:
-    others: list[dict[str, Any]] = [{"layer": name} for name in ("logs", "signed", "seen")]
-    for options in [*others, {"obsm": "other"}]:
-        assert plan(path, label="kind", **options)["transform"] == "bias"
-        assert names(fit(cells, label="kind", **options)) == ["bias"]
-    assert names(fit(cells.X, cells.obs["kind"])) == ["bias"]
     convert(path, tmp_path / "other.zarr", label="kind", obsm="other")
     assert plan(tmp_path / "other.zarr")["transform"] == "bias"
     online(path, label="kind", out=tmp_path / "online")
     assert names(load_model(tmp_path / "online")) == ["bias"]
 
 
-def test_logarithms_are_not_taken_twice(cells: anndata.AnnData, path: Path) -> None:
+def test_other_values_are_not(cells: anndata.AnnData) -> None:
+    for options in ({"layer": "logs"}, {"layer": "signed"}, {"layer": "seen"}, {"obsm": "other"}):
+        assert names(fit(cells, label="kind", **options)) == ["bias"]
+    assert names(fit(cells.X, cells.obs["kind"])) == ["bias"]
+
+
+def test_logarithms_are_not_taken_twice(cells: anndata.AnnData) -> None:
     for transform in ("log1p", "normalize=1e4,log1p"):
-        with pytest.raises(SettingsError, match=r"cells.h5ad: the values look like log1p of normalised"):
-            plan(path, label="kind", layer="logs", transform=transform)
-        with pytest.raises(SettingsError, match="X: the values look like log1p"):
+        with pytest.raises(SettingsError, match="X: the values look like log1p of normalised"):
             fit(cells, label="kind", layer="logs", transform=transform)
-        assert plan(path, label="kind", layer="logs", transform=f"counts=no,{transform}")["transform"]
+        assert names(fit(cells, label="kind", layer="logs", transform=f"counts=no,{transform}"))

@@ -98,11 +98,8 @@ def test_the_mean_and_the_deviation_of_the_folds_are_told(store: Path) -> None:
     found = tune(X, Y, folds=3, C=[0.1], passes_each=1, dtype="float64")
     facts: dict[str, Any] = {"C": 0.1, "passes": 1, "dtype": "float64", "transform": "bias"}
     folds = [fit(X, Y, hold_out=f"{part}/3", **facts).result.valid_accuracy for part in (1, 2, 3)]
-    [row] = found.tried
-    assert (row["valid_accuracy"], row["valid_accuracy_std"]) == pytest.approx(
-        (np.mean(folds), np.std(folds))
-    )
-    assert "valid_accuracy_std" not in tune(X, Y, C=[0.1]).tried[0]
+    assert found.tried[0]["valid_accuracy"] == pytest.approx(np.mean(folds))
+    assert found.tried[0]["valid_accuracy_std"] == pytest.approx(np.std(folds))
 
 
 def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
