@@ -67,7 +67,6 @@ class TuneReporter(EventTable):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self.left_out.add("valid_accuracy_std")
         self._of_passes = False
         self._shown: set[int] = set()  # passes that have a line
         self._tried = 0  # passes of the settings that were tried
@@ -79,13 +78,14 @@ class TuneReporter(EventTable):
         elif event["event"] == "search":
             self.console.say(count(event["trainings"], "training"))
             self._of_passes = event["trainings"] == 1 and not self._headed  # nothing was tried before
-            self.left_out |= {"seconds"} if self._of_passes else set()  # which would be of the last pass
+            if self._of_passes:  # the seconds would be of the last pass
+                self.left_out |= {"seconds", "valid_accuracy_std"}
         elif event["event"] == "pass" and self._of_passes and {"trial", "valid_accuracy"} <= event.keys():
             self._shown.add(event["pass"])
             self.line(event)
         elif event["event"] == "tried":
             self._tried += event["passes"]
-            self.left_out -= event.keys() & {"valid_accuracy_std"}
+            self.left_out |= {"valid_accuracy_std"} - event.keys()
             if self._tried not in self._shown:  # an earlier process may have made these passes
                 self.line(event, differing(event))
 
