@@ -31,13 +31,15 @@ def write_estimator(model: Model, path: Path, *, prune: float) -> None:
     with extra(ModelError, "sklearn needs scikit-learn, which is not installed", "sklearn"):
         import joblib
         from sklearn.pipeline import make_pipeline
-    raw, columns = raw_transformer(model)
-    folded = fold(model, prune, columns)
+    raw = raw_transformer(model)
+    folded = fold(model, prune)
     steps = [found for step in folded.steps for found in _transformers(step, model)]
     steps.append(_linear_svc(model, folded))
     for step in steps:
         step.n_features_in_ = model.n_features_in_
     if raw is not None:
+        if any(getattr(step, "with_mean", False) for step in steps):  # which takes no sparse rows
+            raw.sparse_output_ = False
         steps.insert(0, raw)
     elif model.feature_names_in_ is not None:  # the later steps are given arrays, without names
         steps[0].feature_names_in_ = model.feature_names_in_.copy()

@@ -33,11 +33,10 @@ class FoldedModel(NamedTuple):
     bias: float | None  # the constant feature whose coefficients times this are the intercepts; None: 0
 
 
-def fold(model: Model, prune: float = 0.0, columns: np.ndarray | None = None) -> FoldedModel:
+def fold(model: Model, prune: float = 0.0) -> FoldedModel:
     """Fold the linear transforms of a model into its coefficients.
 
-    `prune` is as for `Model.save`; `columns` has the column of x of each feature, by default its number.
-    Raises `ModelError` if the model hashes features, or is one of sequences.
+    `prune` is as for `Model.save`. Raises `ModelError` if the model hashes features, or is one of sequences.
     """
     import scipy.sparse
 
@@ -47,7 +46,7 @@ def fold(model: Model, prune: float = 0.0, columns: np.ndarray | None = None) ->
         raise ModelError("the model hashes the features, which other programs do not; export to streamsvm")
     steps: list[Step] = []
     last = none = np.array([np.ones(model.n_features_in_), np.zeros(model.n_features_in_)])
-    columns, bias = np.arange(model.n_features_in_) if columns is None else columns, None
+    columns, bias = np.arange(model.n_features_in_), None
     for transform in model.transforms:
         if isinstance(transform, Bias):
             bias = transform.value

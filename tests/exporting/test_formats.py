@@ -137,7 +137,7 @@ def table(seed: int, towns: str) -> pd.DataFrame:
 
 
 @pytest.mark.filterwarnings("ignore:X, column .* has values that are unknown")
-@pytest.mark.parametrize("transform", [None, "scale=std,l2,bias"])
+@pytest.mark.parametrize("transform", [None, "center,scale=std,l2,bias"])
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
 def test_models_of_tables_take_raw_columns(tmp_path: Path, missing: str, transform: str | None) -> None:
     table(0, "abc").to_parquet(tmp_path / "t.parquet")
@@ -179,6 +179,7 @@ def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_pa
 # -- our own format --------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:X. the labels are 57 different numbers")
 def test_pruned_and_rounded_models_predict_within_what_is_promised(tmp_path: Path) -> None:
     model, X = trained(30, d=200, density=0.1)
     W, eps = model.coef_.T.astype(np.float64), 0.01
