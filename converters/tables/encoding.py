@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from streamsvm.base.decode import Check, SchemaError, between, decode
+from streamsvm.data.frame_columns import number_name
 from streamsvm.errors import InputError
 
 _NOT_EMPTY = Check(lambda value: len(value) > 0, "not empty")
@@ -46,7 +47,7 @@ class EncodedColumn:
 
     @property
     def feature_names(self) -> list[str]:
-        own = [f"{self.name} (year)" if self.date == "years" else self.name]
+        own = [number_name(self.name, self.date)]
         own = own if self.values is None else [f"{self.name}={value}" for value in self.values]
         return own + [f"{self.name}=missing"] * self.indicator
 

@@ -61,7 +61,7 @@ def encoded(
         if entry["type"] == "number":
             if not is_number:
                 raise error(f"X, column {name!r} has values that are not numbers", remedy=_AS_TRAINED)
-            names.append(f"{name} (year)" if unit == "years" else name)
+            names.append(number_name(name, unit))
             numbers = column.to_numpy(np.float64, na_value=np.nan)
             if encoding is None and missing != "error":
                 mean = np.ma.masked_invalid(numbers).mean() if missing == "mean" else 0
@@ -127,6 +127,11 @@ def numbers_of_dates(moments: np.ndarray, unit: str) -> np.ndarray:
     if unit == "years":
         return np.asarray(1970 + (moments.astype("M8[Y]") - np.datetime64(0, "Y")) / np.timedelta64(1, "Y"))
     return np.asarray((moments - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
+
+
+def number_name(column: str, date: str | None) -> str:
+    """Return the name of the feature of a column of numbers, or of dates in one of the units."""
+    return f"{column} (year)" if date == "years" else column
 
 
 def _has_categories(dtype: Any) -> bool:

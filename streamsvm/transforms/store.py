@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.data.frame_columns import number_name
 from streamsvm.data.rows import Rows, sparse_rows, with_index_dtype
 from streamsvm.store.store import Facts, RowSizes, Store, Whole
 from streamsvm.store.views import View, ViewedStore
@@ -111,10 +112,6 @@ def number_columns(store: Store) -> np.ndarray | None:
     encoding, names = store.meta.get("encoding"), store.feature_names()
     if encoding is None:
         return np.arange(store.n_features) if store.dense else None
-    columns = (each for each in encoding["columns"] if not isinstance(each, str))  # names of texts
-    numbers = {
-        each["name"] + " (year)" * (each.get("date") == "years")
-        for each in columns
-        if each["type"] == "number"
-    }
+    columns = encoding["columns"] if encoding.get("kind") == "columns" else []
+    numbers = {number_name(each["name"], each.get("date")) for each in columns if each["type"] == "number"}
     return np.flatnonzero([name in numbers for name in names or ()]) if numbers else None
