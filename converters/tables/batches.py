@@ -84,8 +84,8 @@ class TableFile:
         self.size = 0
         self.source: InputFile | None = None
         self.n_rows: int | None = None
-        self.delimiter = delimiter or ("\t" if kind == "tsv" else ",")
-        self.decimal, self._sniffs = decimal or ".", (not delimiter, not decimal)
+        self.delimiter = delimiter or {"csv": "", "tsv": "\t"}.get(kind, ",")
+        self.decimal = decimal
         self._stored: Any = None  # the file that is being read
         self._checked: CheckedText | None = None  # its text, of CSV
         self.columns: dict[str, Any] = {}
@@ -133,12 +133,12 @@ class TableFile:
                 index = index if isinstance(index, list) else ()  # as a forged file may not have it
                 self.index = [each for each in index if isinstance(each, str)]  # a range is a dict
                 return [(field.name, field.type) for field in file.schema_arrow]
-        if self.kind == "csv" and self._sniffs[0]:
+        if not self.delimiter:
             with self._text() as text:
                 first = (text.read(self._block).splitlines() or [b""])[0].decode("utf-8", "replace")
             bare = re.sub('"[^"]*"', "", first)
             self.delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
-        marks = ".," if self._sniffs[1] and self.delimiter != "," else self.decimal
+        marks = self.decimal or ("." if self.delimiter == "," else ".,")
         schemas = {}
         for mark in marks:
             self.decimal = mark
@@ -189,9 +189,13 @@ class TableFile:
 
         pa, types, missing = self._pa, {}, sorted(MISSING_TEXTS)
         for name in names:
-            kind, usual = self.columns[name], pa.timestamp("us") if numbers.get(name) else pa.float64()
-            as_inferred = is_date(kind) if numbers.get(name) else pa.types.is_boolean(kind)
-            types[name] = pa.string() if name not in numbers else kind if as_inferred else usual
+            kind = self.columns[name]
+            if name not in numbers:
+                types[name] = pa.string()
+            elif numbers[name]:
+                types[name] = kind if is_date(kind) else pa.timestamp("us")
+            else:
+                types[name] = kind if pa.types.is_boolean(kind) else pa.float64()
         self._checked = CheckedText(self._text(), self.delimiter)
         return pyarrow.csv.open_csv(
             self._checked,
@@ -276,7 +280,8 @@ class TableFile:
                     "iconv -f LATIN1 -t UTF-8 converts it, if it is Latin-1"
                 ) from None
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
-            by = "" if self.has_types else f" with {_DELIMITER_NAMES.get(self.delimiter, self.delimiter)}"
+            mark = "" if self.has_types else self.delimiter  # not known if the first line cannot be read
+            by = f" with {_DELIMITER_NAMES.get(mark, mark)}" if mark else ""
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
 
 

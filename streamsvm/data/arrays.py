@@ -238,7 +238,7 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
         return y
     if y is not None:
         raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
-    if not has_obs and label in columns:
+    if label in columns:
         return X[label]
     if not has_obs:
         there = examples(list(map(str, columns))) or "without names"

@@ -40,9 +40,8 @@ def encoded(
     known = {(each["name"], each.get("date")): each for each in columns}
     matrix = X.to_numpy()
     there = set(map(str, X.columns))
-    as_they_are = all(each.keys() <= {"name", "type"} for each in known.values() if each["name"] in there)
-    as_they_are &= missing == "error"
-    as_they_are &= not any(map(_has_categories, getattr(X, "dtypes", ())))
+    as_they_are = missing == "error" and not any(map(_has_categories, getattr(X, "dtypes", ())))
+    as_they_are &= all(each.keys() <= {"name", "type"} for each in columns if each["name"] in there)
     if not hasattr(X, "items") or (matrix.dtype.kind in "fiub" and as_they_are):
         return matrix, X.columns, None
     parts, names, columns = [], [], []

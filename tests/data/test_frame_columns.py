@@ -12,7 +12,6 @@ import pytest
 
 from streamsvm import Model, convert, evaluate, fit, load_model, predict
 from streamsvm.errors import FeatureError, InputError, ModelError, SettingsError, StreamsvmWarning
-from streamsvm.sklearn import StreamSVMClassifier
 
 N = 90
 WANTED = ["age", "town=Leeds", "town=York", "member", "size=L", "size=S", "rooms"]
@@ -146,9 +145,6 @@ def test_a_column_that_the_model_needs_is_an_error_by_every_route(
             for call in predict, evaluate:
                 with pytest.raises((FeatureError, InputError), match=f"has no column '{name}'"):
                     call(model, data)
-    estimator = StreamSVMClassifier().fit(people[["age", "rooms"]].astype(float), groups)
-    with pytest.raises(ValueError, match=r"(?s)seen at fit time, yet now missing.*rooms"):
-        estimator.predict(people[["age"]].astype(float))
 
 
 @pytest.mark.filterwarnings("error")

@@ -76,7 +76,6 @@ REFERENCES: dict[str, Callable[[sp.csr_array], Any]] = {
     "scale=std": lambda X: preprocessing.StandardScaler(with_mean=False).fit_transform(X),
     "scale=maxabs": lambda X: preprocessing.MaxAbsScaler().fit_transform(X),
     "center,scale=std": lambda X: preprocessing.StandardScaler().fit_transform(X.toarray()),
-    "scale=std,center": lambda X: preprocessing.StandardScaler().fit_transform(X.toarray()),
     "center,scale=maxabs": lambda X: preprocessing.MaxAbsScaler().fit_transform(
         preprocessing.StandardScaler(with_std=False).fit_transform(X.toarray().astype(np.float64))
     ),
