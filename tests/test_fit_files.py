@@ -149,6 +149,7 @@ def test_labels_that_are_quantities_are_said(tmp_path, monkeypatch) -> None:
     with warnings.catch_warnings(action="error"):
         streamsvm.fit(matrix, [f"{t} C" for t in degrees], passes=1)
         streamsvm.fit(matrix[:252], degrees[:252], passes=1)  # 32 numbers, 12 of few rows
+        streamsvm.fit(matrix, degrees + 7, passes=1)  # the codes 0 to 39
 
 
 def test_data_that_a_run_has_not_kept_are_said_to_be_needed(text) -> None:

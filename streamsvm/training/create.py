@@ -228,12 +228,14 @@ def create(
 
 
 def _warn_of_quantities(store: Store) -> None:
-    """Warn if the classes are many numbers, and half of them have few rows."""
+    """Warn if the classes are many numbers, not 0, 1, 2, ... or 1, 2, ..., and half of them have few rows."""
     counts = store.class_counts[store.class_counts > 0]
     rare = int(np.count_nonzero(counts < _FEW_ROWS))
     if len(counts) <= _MANY_NUMBERS or 2 * rare < len(counts) or store.multilabel:
         return
-    if None not in map(as_number, store.classes):
+    numbers = set(map(as_number, store.classes))
+    codes = [set(range(first, first + len(numbers))) for first in (0, 1)]
+    if None not in numbers and numbers not in codes:
         few = f"{rare:,} of them have fewer than {_FEW_ROWS} rows"
         problem = f"{store.path}: the labels are {len(counts):,} different numbers, and {few}"
         remedy = Remedy("if they are quantities, use a regression, or make classes of ranges of them")
