@@ -29,7 +29,7 @@ def describe(path: Path, kind: str, label: str | None, progress: Progress | None
 
         if not path.is_file():
             raise InputError(f"{path} is not a regular file", remedy=TO_FILE)
-        table = TableFile(path, kind, options.memory)
+        table = TableFile(path, kind, options.memory, options.delimiter, options.decimal)
         n_rows = sum(batch.num_rows for batch in table.batches(list(table.columns), {}))
         return {"n": n_rows, "columns": list(table.columns)}
     reader = open_reader([path], options, progress=progress and partial(progress, "read"))

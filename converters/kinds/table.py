@@ -35,9 +35,8 @@ class TableReader(Reader):
 
     def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
-        memory = options.memory // 2
-        how = str(options.format), memory, options.delimiter or "", options.decimal or ""
-        self._tables = [TableFile(path, *how) for path in inputs]
+        memory, kind = options.memory // 2, str(options.format)
+        self._tables = [TableFile(path, kind, memory, options.delimiter, options.decimal) for path in inputs]
         like = options.like
         has_types = any(table.has_types for table in self._tables)
         missing = frozenset() if has_types or options.labels_as == "text" else MISSING_TEXTS

@@ -47,8 +47,8 @@ class TableFile:
     kind : {"parquet", "csv", "tsv", "jsonl"}
     memory : int
         Bytes that reading may take: half of all.
-    delimiter, decimal : str
-        Separator of the fields, and decimal mark, of CSV; "" to find them out.
+    delimiter, decimal : str or None
+        Separator of the fields, and decimal mark, of CSV; None to find them out.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class TableFile:
     """
 
     def __init__(
-        self, path: str | Path, kind: str, memory: int, delimiter: str = "", decimal: str = ""
+        self, path: str | Path, kind: str, memory: int, delimiter: str | None, decimal: str | None
     ) -> None:
         self._pa = load_pyarrow()
         self.path, self.kind = Path(path), kind
@@ -85,7 +85,7 @@ class TableFile:
         self.source: InputFile | None = None
         self.n_rows: int | None = None
         self.delimiter = delimiter or {"csv": "", "tsv": "\t"}.get(kind, ",")
-        self.decimal = decimal
+        self.decimal = decimal or ""
         self._stored: Any = None  # the file that is being read
         self._checked: CheckedText | None = None  # its text, of CSV
         self.columns: dict[str, Any] = {}
@@ -189,13 +189,9 @@ class TableFile:
 
         pa, types, missing = self._pa, {}, sorted(MISSING_TEXTS)
         for name in names:
-            kind = self.columns[name]
-            if name not in numbers:
-                types[name] = pa.string()
-            elif numbers[name]:
-                types[name] = kind if is_date(kind) else pa.timestamp("us")
-            else:
-                types[name] = kind if pa.types.is_boolean(kind) else pa.float64()
+            kind, usual = self.columns[name], pa.timestamp("us") if numbers.get(name) else pa.float64()
+            as_inferred = is_date(kind) if numbers.get(name) else pa.types.is_boolean(kind)
+            types[name] = pa.string() if name not in numbers else kind if as_inferred else usual
         self._checked = CheckedText(self._text(), self.delimiter)
         return pyarrow.csv.open_csv(
             self._checked,

@@ -110,10 +110,8 @@ def test_a_data_frame_gets_what_the_table_of_the_training_got(
     for columns in (new.drop(columns="y"), new[NUMBERS].assign(colour=None)):
         numbers = expected(new.assign(**columns), missing, frame)
         for model in streamsvm.load_model(tmp_path / "run"), in_memory:
-            expected_scores = numbers @ model.weights()
-            np.testing.assert_allclose(
-                model.decision_function(columns), expected_scores, rtol=1e-4, atol=1e-4
-            )
+            found, scores = model.decision_function(columns), numbers @ model.weights()
+            np.testing.assert_allclose(found, scores, rtol=1e-4, atol=1e-4)
 
 
 def test_means_are_of_rows_that_are_kept_and_do_not_depend_on_memory(tmp_path: Path) -> None:

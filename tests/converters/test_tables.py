@@ -386,7 +386,7 @@ def texts(path: Path, rows: list[list[str]]) -> list[list[str]]:
     """The rows of a table, written by Python's writer, as they are read."""
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([["y", "text"], *rows])
-    table = TableFile(path, path.suffix[1:], MEMORY)
+    table = TableFile(path, path.suffix[1:], MEMORY, None, None)
     read = [batch.to_pylist() for batch in table.batches(["y", "text"], {})]
     return [[row["y"], row["text"]] for batch in read for row in batch]
 
