@@ -18,7 +18,7 @@ from streamsvm.base.text import format_size, printable
 from streamsvm.data.checks import row_pieces
 from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
 from streamsvm.store.kinds import MAGIC_SIZE, compression_of
-from streamsvm.store.parquet import largest_page, open_parquet, row_bytes
+from streamsvm.store.parquet import open_parquet, row_bytes
 
 OfDates = Mapping[str, bool]  # whether a column of numbers is made of dates, by its name
 _DELIMITERS = ",\t;|"
@@ -28,6 +28,7 @@ _MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text that are parsed at a time
 _BLOCK_FACTOR = 32
 # Of a Parquet file, at a time and at most: rows, and bytes of their texts.
 _PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22
+_PAGE_ROWS = 2**10  # of long texts: pyarrow ends a page after so many
 _LONG_TEXTS = 2**16  # bytes of a dictionary that is not kept
 
 
@@ -159,16 +160,17 @@ class TableFile:
     def _batches(self, names: list[str], numbers: OfDates) -> Iterator[Any]:
         if self.kind == "parquet":
             texts = [name for name in names if not self._pa.types.is_nested(self.columns[name])]
-            with open_parquet(self.path, texts) as file, self.path.open("rb") as stored:
-                page, name = largest_page(stored, file.metadata, names, self._memory // 2)
+            with open_parquet(self.path, texts) as file:
+                sizes = row_bytes(file.metadata, names)
+                name = max(sizes, key=sizes.__getitem__)
+                page = min(_PAGE_ROWS, file.metadata.num_rows) * sizes[name]
                 if 2 * page > self._memory:
                     raise PlanError(
-                        f"{self.path}: column {_quoted(name)} has a page of {format_size(page)}, too large "
-                        "for the memory limit",
+                        f"{self.path}: column {_quoted(name)} has values of {format_size(sizes[name])}, too "
+                        "large for the memory limit",
                         needed_memory=4 * page,
                     )
-                row_size = row_bytes(file.metadata, names)
-                rows = max(1, min(_PARQUET_ROWS, self._memory // (16 * row_size)))
+                rows = max(1, min(_PARQUET_ROWS, self._memory // (16 * sum(sizes.values()))))
                 total, done = self.path.stat().st_size, 0
                 for batch in file.iter_batches(rows, columns=names, use_threads=False):
                     done += batch.num_rows

@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base.label_values import MISSING_TEXTS
-from streamsvm.base.text import format_size
+from streamsvm.base.label_values import MAX_LABEL, MISSING_TEXTS
 from streamsvm.data.checks import first_true
 from streamsvm.errors import Call, InputError, Remedy, StoreError, extra
 from streamsvm.store.array_file import MatrixFile
 from streamsvm.store.container import StoredArray
-from streamsvm.store.parquet import largest_page, open_parquet, row_bytes
+from streamsvm.store.parquet import open_parquet, row_bytes
 
 _READ_BYTES = 2**23  # of Parquet, at a time: about as many
-_MOST_PAGE_BYTES = 2**24  # of a page of Parquet, decompressed
 _MOST_ROWS = 2**16  # of labels, at a time
 
 
@@ -105,24 +103,12 @@ class ListFile(MatrixFile):
         self.column = self._find_column()
         self.chunk = max(sizes)
         if self._parquet is not None:
-            self._check_pages(self.column)
-            self.chunk = max(1, _READ_BYTES // row_bytes(meta, [self.column]))
+            self.chunk = max(1, _READ_BYTES // row_bytes(meta, [self.column])[self.column])
 
     @property
     def reads_groups(self) -> bool:
         """True if each row group is small enough to be read for a few of its rows."""
         return int(np.diff(self.starts).max()) <= self.chunk
-
-    def _check_pages(self, name: str) -> None:
-        """Raise StoreError if a page or row of Parquet is too large to be read."""
-        metadata = self._parquet.metadata
-        page, _ = largest_page(self._file, metadata, [name], _MOST_PAGE_BYTES)
-        largest = max(page, row_bytes(metadata, [name]))
-        if largest > _MOST_PAGE_BYTES:
-            raise StoreError(
-                f"{self.path}: column {name!r} has a page or row of {format_size(largest)}, and at most "
-                f"{format_size(_MOST_PAGE_BYTES)} are read; write it in smaller pages"
-            )
 
     def _find_column(self) -> str:
         from pyarrow import types
@@ -158,7 +144,12 @@ class ListFile(MatrixFile):
             return
         is_text = name != self.column
         file = open_parquet(self._file, [name]) if is_text else self._parquet
-        rows = max(1, min(_MOST_ROWS, _READ_BYTES // row_bytes(file.metadata, [name])))
+        size = row_bytes(file.metadata, [name])[name]
+        if is_text and size > MAX_LABEL:
+            raise InputError(
+                f"{self.path}: column {name!r} has texts too long for labels: {size:,} bytes each"
+            )
+        rows = max(1, min(_MOST_ROWS, _READ_BYTES // size))
         for batch in file.iter_batches(rows, list(groups), [name], use_threads=False):
             yield batch.column(0)
 
@@ -176,8 +167,6 @@ class ListFile(MatrixFile):
             raise InputError(
                 f"{self.path}: column {name!r} is of {kind}; labels are texts, integers or booleans"
             )
-        if self._parquet is not None:
-            self._check_pages(name)
         number: dict[Any, int] = {}
         found = []
         with self.wrapped(name):
