@@ -131,9 +131,8 @@ def _recognised(path: str | os.PathLike[str]) -> str:
     if found is None and by_name in TEXTS and compression_of(begin) is None:
         control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in begin)
         line = begin.partition(b"\n")[0].decode("utf-8", "surrogateescape")
-        begins_as_text = "".join(
-            line.split()
-        ).isprintable()  # then a line is malformed, which the reader names
+        # If the first line is text, another one is malformed, which the reader names.
+        begins_as_text = "".join(line.split()).isprintable()
         is_foreign = b"\0" in begin and 16 * control > len(begin) and not begins_as_text
     if is_foreign:
         raise InputError(

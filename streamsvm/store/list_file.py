@@ -15,7 +15,7 @@ from streamsvm.store.array_file import MatrixFile
 from streamsvm.store.container import StoredArray
 from streamsvm.store.parquet import open_parquet, row_bytes
 
-_READ_BYTES = 2**23  # of Parquet, at a time: about as many
+_READ_BYTES = 2**22  # of Parquet, at a time: about as many
 _MOST_ROWS = 2**16  # of labels, at a time
 
 
