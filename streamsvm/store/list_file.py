@@ -142,13 +142,10 @@ class ListFile(MatrixFile):
                 self.check_unchanged()  # a file that became shorter cannot be read from a memory map
                 yield batch.column(name)
             return
-        is_text = name != self.column
-        file = open_parquet(self._file, [name]) if is_text else self._parquet
+        file = self._parquet if name == self.column else open_parquet(self._file, [name])
         size = row_bytes(file.metadata, [name])[name]
-        if is_text and size > MAX_LABEL:
-            raise InputError(
-                f"{self.path}: column {name!r} has texts too long for labels: {size:,} bytes each"
-            )
+        if name != self.column and size > MAX_LABEL:
+            raise InputError(f"{self.path}: column {name!r} has {size:,} bytes in a row, too many for labels")
         rows = max(1, min(_MOST_ROWS, _READ_BYTES // size))
         for batch in file.iter_batches(rows, list(groups), [name], use_threads=False):
             yield batch.column(0)
