@@ -59,7 +59,7 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
                 ),
                 setting="transform",
             )
-    return dataclasses.replace(settings, transform=settings.transform or default)
+    return settings if settings.transform is not None else dataclasses.replace(settings, transform=default)
 
 
 def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:
