@@ -83,6 +83,7 @@ def fit(
     analyzer: Literal["word", "char", "char_wb"] | None = None,
     ngrams: tuple[int, int] | None = None,
     bits: int | None = None,
+    columns: str | Sequence[str] = (),
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
     missing: Literal["error", "0", "mean", "indicator"] = 'error',
@@ -256,7 +257,7 @@ def fit(
         features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
         are read as those that it was made from; AnnData is matched by the names of features.
     text : str | Sequence[str]
-        Columns of text whose hashed n-grams become the features, and no other column.
+        Columns of text whose hashed n-grams become the features, besides those in columns.
     analyzer : Literal["word", "char", "char_wb"] | None
         With text: n-grams of words (default), or of characters, also beyond (char) or only within words
         (char_wb).
@@ -264,9 +265,11 @@ def fit(
         With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
     bits : int | None
         With text: there are 2**bits features; by default 2**20.
+    columns : str | Sequence[str]
+        Columns of a table that become features: numbers and booleans as they are, dates as days and years,
+        texts one feature for each value. By default all but the labels, or none with text.
     drop : str | Sequence[str]
-        Columns of a table that are not used. All others, but the labels, become features: numbers and
-        booleans as they are, dates as days and years, texts one feature for each value.
+        Columns of a table that become no features.
     categorical : str | Sequence[str]
         Columns of numbers or dates that are categories, such as codes.
     missing : Literal["error", "0", "mean", "indicator"]
@@ -768,6 +771,7 @@ def tune(
     analyzer: Literal["word", "char", "char_wb"] | None = None,
     ngrams: tuple[int, int] | None = None,
     bits: int | None = None,
+    columns: str | Sequence[str] = (),
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
     missing: Literal["error", "0", "mean", "indicator"] = 'error',
@@ -896,7 +900,7 @@ def tune(
         features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
         are read as those that it was made from; AnnData is matched by the names of features.
     text : str | Sequence[str]
-        Columns of text whose hashed n-grams become the features, and no other column.
+        Columns of text whose hashed n-grams become the features, besides those in columns.
     analyzer : Literal["word", "char", "char_wb"] | None
         With text: n-grams of words (default), or of characters, also beyond (char) or only within words
         (char_wb).
@@ -904,9 +908,11 @@ def tune(
         With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
     bits : int | None
         With text: there are 2**bits features; by default 2**20.
+    columns : str | Sequence[str]
+        Columns of a table that become features: numbers and booleans as they are, dates as days and years,
+        texts one feature for each value. By default all but the labels, or none with text.
     drop : str | Sequence[str]
-        Columns of a table that are not used. All others, but the labels, become features: numbers and
-        booleans as they are, dates as days and years, texts one feature for each value.
+        Columns of a table that become no features.
     categorical : str | Sequence[str]
         Columns of numbers or dates that are categories, such as codes.
     missing : Literal["error", "0", "mean", "indicator"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from streamsvm.settings.checks import GIVEN
 from streamsvm.settings.field import MATRIX, CheckedSettings, changes_of, declared
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.settings.online import OnlineSettings, StoreSettings
-from streamsvm.settings.reading import ReadingSettings
+from streamsvm.settings.reading import COLUMN_SETTINGS, TEXT_SETTINGS, ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
 from streamsvm.store.kinds import is_read_in_place
@@ -157,17 +157,18 @@ def fit(
     are_texts = y is not None and begins_with_text(data)
     paths: Sequence[str | os.PathLike[str]] | None = None if are_texts else as_paths(data)
     if paths is None:
-        encoding = reading.of_texts if are_texts else None
+        encoding = {"columns": [], "text": reading.of_texts} if are_texts else None
         if encoding is not None:
             data = hashed(data, encoding, asked.dtype, InputError)
         check_is_matrix(data)
+        tables["columns"] = of_columns(reading, data)
+        applying = TEXT_SETTINGS if are_texts else tables["columns"].keys()
         check_of_matrix(
-            settings, **of_files(reading, data, encoding or {}), out=out, cluster=cluster, force=force,
+            settings, **of_files(reading, applying), out=out, cluster=cluster, force=force,
             resume_or_start=resume_or_start, keep_data=not keep_data,
         )  # fmt: skip
         with shown(progress) as progress:
             how = Execution(Callbacks.of(report, progress, stop), workers=workers)
-            tables["missing"] = reading.missing
             model = train(open_matrix((data, y, groups), asked, how, tables, encoding=encoding), how)[1]
             assert model is not None
             return model
@@ -199,10 +200,15 @@ def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
     return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
 
 
-def of_files(reading: ReadingSettings, X: Any, encoding: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of reading that are given, but for those of texts in memory, or of a DataFrame."""
-    applies = {*encoding, *(["missing"] if hasattr(X, "columns") else [])}
-    return {name: value for name, value in reading.given().items() if name not in applies}
+def of_files(reading: ReadingSettings, applying: Set[str]) -> dict[str, Any]:
+    """Return the settings of reading that are given, but for those that apply."""
+    return {name: value for name, value in reading.given().items() if name not in applying}
+
+
+def of_columns(reading: ReadingSettings, X: Any) -> dict[str, Any]:
+    """Return the settings of the columns of a DataFrame that are given, none for other data."""
+    applying = COLUMN_SETTINGS if hasattr(X, "columns") else ()
+    return {name: value for name, value in reading.given().items() if name in applying}
 
 
 def check_of_store(out: Any, **of_matrix: Any) -> None:

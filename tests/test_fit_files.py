@@ -71,7 +71,7 @@ def test_of_texts_in_memory(tmp_path, monkeypatch) -> None:
     model = streamsvm.fit(texts, labels, analyzer="char", bits=10, passes=2)
     streamsvm.fit("t.csv", out="run", text="body", label="topic", analyzer="char", bits=10, passes=2)
     of_table = streamsvm.load_model("run")
-    assert model.record["encoding"] == {**of_table.record["encoding"], "columns": ["text"]}
+    assert model.record["encoding"]["text"] == {**of_table.record["encoding"]["text"], "columns": ["text"]}
     np.testing.assert_array_equal(model.predict(texts), of_table.predict(texts))
     assert (model.predict(texts) == labels).mean() > 0.9
     with pytest.raises(InputError, match=r"X\[1\]: 7 is no text"):

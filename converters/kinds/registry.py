@@ -13,6 +13,7 @@ from streamsvm_converters.kinds.options import ReadOptions
 
 from streamsvm.base.text import check_local
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.settings.reading import COLUMN_SETTINGS
 from streamsvm.store.kinds import MATRICES, TABLES, TITLES, TO_FILE, kind_of
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ class Kind(NamedTuple):
     options: frozenset[str]
 
 
-_COLUMNS = frozenset({"drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits"})
-_TABLE = Kind("table.TableReader", _COLUMNS | {"label", "labels_as", "on_error"})
+_TABLE = Kind("table.TableReader", COLUMN_SETTINGS | {"label", "labels_as", "on_error"})
 _MATRIX = Kind("stored.StoredReader", frozenset({"label", "labels", "labels_as"}))
 KINDS = {
     "libsvm": Kind(
@@ -55,7 +55,7 @@ def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
     check_local(path, InputError)
     kind = kind_of(path, options.format)
     like_table = options.like is not None and options.like.encoding is not None
-    return "parquet" if kind == "lists" and (like_table or options.changed(_COLUMNS)) else kind
+    return "parquet" if kind == "lists" and (like_table or options.changed(COLUMN_SETTINGS)) else kind
 
 
 def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None, **changes: Any) -> Reader:

@@ -11,19 +11,17 @@ from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts
 from streamsvm_converters.label_codes import MISSING
 from streamsvm_converters.tables.batches import OfDates, TableFile, listed
-from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
-from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
-from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, joined_texts
+from streamsvm_converters.tables.choosing import COLUMN_OPTIONS, TEXT_OPTIONS, choose_encoding
+from streamsvm_converters.tables.columns import ColumnEncoder
+from streamsvm_converters.tables.encoding import Encoding, read_encoding
+from streamsvm_converters.tables.text import TEXTS_PER_BATCH, joined_texts, with_n_grams
 
-from streamsvm.base.decode import decode, encode
 from streamsvm.base.format import UNSEEN_LABEL
 from streamsvm.base.label_values import MISSING_TEXTS
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
 
-_COLUMN_OPTIONS = ("drop", "categorical", "missing")
-_TEXT_OPTIONS = ("text", "analyzer", "ngrams", "bits")
 _PIECE_BYTES = 2**22  # bytes encoded at a time: of long texts, few
 _MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes longer than they save
 
@@ -48,34 +46,29 @@ class TableReader(Reader):
                     remedy=Remedy("name its label column with {}", Option("label")),
                 )
             table.check_has([options.label], "label ")
-        self._encoding: Encoding = self._known_encoding() if like is not None else self._new_encoding()
+        self._encoding = (
+            self._known_encoding()
+            if like is not None
+            else choose_encoding(self._tables, options, self._columns_of, self.notes)
+        )
         for table in self._tables:
             table.check_has(self._encoding.used)
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
-        if isinstance(self._encoding, TextEncoding):
-            yield from self._hashed(self._encoding)
-        else:
-            yield from self._encoded(self._encoding)
+        yield from self._rows()
         self.counts.bytes_read = sum(source.size for source in self.sources)
         self.has_texts = self.label_codes.has_texts and any(table.has_types for table in self._tables)
 
     def features(self) -> Features:
-        record = encode(self._encoding)
-        if isinstance(self._encoding, TextEncoding):
-            return Features(2**self._encoding.bits, encoding=record)
-        for column in record["columns"]:
-            for name in ("values", "date", "fill", "indicator"):
-                if column[name] is None or column[name] is False:
-                    del column[name]
-        where = str(self._tables[0].path)
-        names = feature_names(self._encoding.feature_names, where)
-        return Features(len(self._encoding.feature_names), names=names, encoding=record)
+        encoding, names = self._encoding, None
+        if encoding.text is None:
+            names = feature_names(encoding.column_features, str(self._tables[0].path))
+        return Features(encoding.n_features, names=names, encoding=encoding.record)
 
     @property
     def expected_bytes(self) -> int | None:
         rows = [table.n_rows for table in self._tables]
-        if isinstance(self._encoding, TextEncoding) or None in rows:
+        if self._encoding.text is not None or None in rows:
             return None
         return 8 * len(self._encoding.used) * sum(filter(None, rows))
 
@@ -90,51 +83,9 @@ class TableReader(Reader):
                 f"{like.path} was not made from a table, and does not say how columns become features",
                 remedy=Remedy("give data like its own, or convert without {}", Option("like")),
             )
-        for name in options.changed(_COLUMN_OPTIONS + _TEXT_OPTIONS):
+        for name in options.changed(["text", "columns", *TEXT_OPTIONS, *COLUMN_OPTIONS]):
             raise SettingsError(f"{name} does not apply: {like.path} says what columns become", setting=name)
         return read_encoding(like.encoding, like.path)
-
-    def _new_encoding(self) -> Encoding:
-        """Return the encoding that the options and the columns of the tables determine."""
-        options, first = self.options, self._tables[0]
-        for table in self._tables:
-            table.check_has([*options.drop, *options.categorical, *options.text])
-        if options.text:
-            for name in options.changed(_COLUMN_OPTIONS):
-                raise SettingsError(f"{name} does not apply: text takes no other column", setting=name)
-            if options.label in options.text:
-                raise InputError(f"column {options.label!r} cannot be both text and label")
-            hashed = decode(TextEncoding, options.of_texts | {"columns": list(options.text)})
-            (least, most), are_words = hashed.ngrams, hashed.analyzer == "word"
-            self.notes.append(
-                f"text of {listed(options.text)}: n-grams of {least} to {most} "
-                f"{'words' if are_words else 'characters'}, hashed to 2^{hashed.bits} features"
-            )
-            return hashed
-        for name in options.changed(_TEXT_OPTIONS[1:]):
-            raise SettingsError(f"{name} needs a column of text", setting=name)
-        asked = {options.label, *options.drop, *options.categorical}
-        index = sorted({name for table in self._tables for name in table.index} - asked)
-        if index:
-            shown = listed([name or "(the first, which has no name)" for name in index])
-            self.notes.append(f"columns that name the rows, and so are not features: {shown}")
-        left_out = {options.label, *options.drop, *index}
-        names = [name for name in first.columns if name not in left_out]
-        for table in self._tables[1:]:
-            table.check_has(names)
-            others = table.columns.keys() - set(names) - left_out
-            if others:
-                raise InputError(
-                    f"{table.path} has the columns {listed(sorted(others))}, which {first.path} has not",
-                    remedy=Remedy("leave them out with {}", Option("drop", ",".join(sorted(others)))),
-                )
-        if not names:
-            raise InputError(f"{first.path} has no column but labels; there is nothing to learn from")
-        encoding = choose_columns(
-            self._tables, names, options.categorical, options.missing, options.dtype, self._columns_of
-        )
-        self.notes += describe(encoding)
-        return encoding
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -172,9 +123,10 @@ class TableReader(Reader):
 
     def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
         """Yield used columns, label codes and numbers of labelled rows, and a function that names a row."""
-        names = list(self._encoding.used)
-        numbers = {} if isinstance(self._encoding, TextEncoding) else self._encoding.numbers
-        most = TEXTS_PER_BATCH if isinstance(self._encoding, TextEncoding) else self._rows_per_batch(names)
+        names, numbers = self._encoding.used, self._encoding.numbers
+        most = self._rows_per_batch(names)
+        if self._encoding.text is not None:
+            most = min(most, TEXTS_PER_BATCH)
         first, total = 0, sum(table.path.stat().st_size for table in self._tables)
         done = 0
         for table in self._tables:
@@ -201,32 +153,30 @@ class TableReader(Reader):
         at = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         return self.label_codes.encode(column.dictionary.to_pylist(), at, where)
 
-    def _hashed(self, encoding: TextEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
+    def _rows(self) -> Iterator[tuple[Rows, np.ndarray]]:
         size = sum(table.path.stat().st_size for table in self._tables)
         processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
-        texts = ((joined_texts(batch), (codes, numbers)) for batch, codes, numbers, _ in self._batches())
-        for matrix, (codes, numbers) in hashed_texts(texts, encoding, self.options.dtype, processes):
+        encoder = ColumnEncoder(self._encoding, self.options.dtype)
+        for matrix, (codes, numbers) in with_n_grams(
+            self._checked(encoder), self._encoding, self.options.dtype, processes
+        ):
             rows = Rows(matrix.data, matrix.indices, matrix.indptr.astype(np.int64), codes, NO_NORMS)
-            self.counts.add(rows)
-            yield rows, numbers
-
-    def _encoded(self, encoding: ColumnsEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
-        encoder = ColumnEncoder(encoding, self.options.dtype)
-        for batch, codes, numbers, where in self._batches():
-            values, features, faults = encoder.encode(batch, where)
-            if faults:
-                values, features, codes, numbers = self._without_faults(
-                    faults, values, features, codes, numbers
-                )
-            present = values != 0
-            indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))]).astype(np.int64)
-            rows = Rows(values[present], features[present], indptr, codes, NO_NORMS)
             self.counts.add(rows)
             yield rows, numbers
             self.counts.unseen_values, self.counts.missing_values = encoder.unseen, encoder.filled
 
-    def _without_faults(self, faults: dict[int, str], *arrays: np.ndarray) -> list[np.ndarray]:
-        """Return the arrays without the rows that have faults; count these, or raise the first fault."""
+    def _checked(self, encoder: ColumnEncoder) -> Iterator[tuple[Any, list[str], Any]]:
+        """Yield the columns of rows without faults as a matrix, their texts, and their codes and numbers."""
+        for batch, codes, numbers, where in self._batches():
+            values, features, faults = encoder.encode(batch, where)
+            if faults:
+                good = self._without(faults, len(codes))
+                values, features, codes, numbers = values[good], features[good], codes[good], numbers[good]
+                batch = batch.filter(good)
+            yield encoder.as_csr(values, features), joined_texts(batch, self._encoding), (codes, numbers)
+
+    def _without(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
+        """Return a mask of the rows without faults; count the others, or raise the first fault."""
         messages = [faults[row] for row in sorted(faults)]
         if self.options.on_error == "raise":
             raise InputError(
@@ -241,9 +191,7 @@ class TableReader(Reader):
             )
         for message in messages:
             self.counts.skip(message)
-        good = np.ones(len(arrays[0]), bool)
-        good[list(faults)] = False
-        return [array[good] for array in arrays]
+        return ~np.isin(np.arange(n_rows), list(faults))
 
 
 def _places(table: TableFile, rows: np.ndarray) -> Callable[[int], str]:

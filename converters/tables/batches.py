@@ -39,7 +39,41 @@ def load_pyarrow() -> Any:
     return pyarrow
 
 
-class TableFile:
+class Table:
+    """Table with typed columns.
+
+    Attributes
+    ----------
+    path : path or str
+        Its name in messages.
+    columns : dict of str to pyarrow.DataType
+        In their order.
+    index : sequence of str
+        Columns that name the rows.
+    """
+
+    path: Any
+    columns: dict[str, Any]
+    index: Sequence[str] = ()
+
+    def check_has(self, names: Sequence[str], what: str = "") -> None:
+        """Raise `InputError`, which lists the columns, unless the table has all of `names`."""
+        for name in names:
+            if name not in self.columns:
+                raise InputError(
+                    f"{self.path} has no {what}column {_quoted(name)}; its columns are {listed(self.columns)}"
+                )
+
+    def check_holds(self, numbers: OfDates) -> None:
+        """Raise `InputError` unless the columns in `numbers` hold numbers, or dates where it has True."""
+        for name, is_of_dates in numbers.items():
+            kind = self.columns[name]
+            if not ((is_date if is_of_dates else is_numeric)(kind) or load_pyarrow().types.is_null(kind)):
+                what = "dates" if is_of_dates else "numbers"
+                raise InputError(f"{self.path}: column {_quoted(name)} holds {kind}, where {what} are needed")
+
+
+class TableFile(Table):
     """Table in a file, whose columns are read in batches of rows.
 
     Parameters
@@ -103,25 +137,14 @@ class TableFile:
         """True if the file says which columns hold numbers."""
         return self.kind in ("parquet", "jsonl")
 
-    def check_has(self, names: Sequence[str], what: str = "") -> None:
-        """Raise `InputError`, which lists the columns, unless the table has all of `names`."""
-        for name in names:
-            if name not in self.columns:
-                raise InputError(
-                    f"{self.path} has no {what}column {_quoted(name)}; its columns are {listed(self.columns)}"
-                )
-
     def batches(self, names: Sequence[str], numbers: OfDates) -> Iterator[Any]:
         """Yield record batches with the columns `names`, in this order.
 
         In CSV, columns in `numbers` are read as numbers, or as dates where it has True, and all others as
         text. In other tables they must hold them, or `InputError` is raised.
         """
-        for name, is_of_dates in numbers.items() if self.has_types else ():
-            kind = self.columns[name]
-            if not ((is_date if is_of_dates else is_numeric)(kind) or self._pa.types.is_null(kind)):
-                what = "dates" if is_of_dates else "numbers"
-                raise InputError(f"{self.path}: column {_quoted(name)} holds {kind}, where {what} are needed")
+        if self.has_types:
+            self.check_holds(numbers)
         with self._errors():
             yield from self._batches(list(names), numbers)
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from streamsvm.base.decode import Check, SchemaError, between, decode
-from streamsvm.data.frame_columns import number_name
+from streamsvm.base.decode import Check, SchemaError, between, decode, encode
+from streamsvm.data.names import encoded_names
 from streamsvm.errors import InputError
 
+# Units of the two numbers that are made of a date.
+DATE_UNITS: tuple[Literal["days"], Literal["years"]] = ("days", "years")
 _NOT_EMPTY = Check(lambda value: len(value) > 0, "not empty")
 _Length = Annotated[int, between(1, 100)]
 
@@ -47,38 +49,13 @@ class EncodedColumn:
 
     @property
     def feature_names(self) -> list[str]:
-        own = [number_name(self.name, self.date)]
-        own = own if self.values is None else [f"{self.name}={value}" for value in self.values]
-        return own + [f"{self.name}=missing"] * self.indicator
-
-
-@dataclass(frozen=True)
-class ColumnsEncoding:
-    """Columns of numbers and categories, in the order of their features."""
-
-    kind: Literal["columns"]
-    columns: Annotated[list[EncodedColumn], _NOT_EMPTY]
-
-    @property
-    def feature_names(self) -> list[str]:
-        return [name for column in self.columns for name in column.feature_names]
-
-    @property
-    def used(self) -> list[str]:
-        """Names of the columns of the table that are read."""
-        return list(dict.fromkeys(column.name for column in self.columns))
-
-    @property
-    def numbers(self) -> dict[str, bool]:
-        """Names of the columns of numbers, and whether they are made of dates."""
-        return {each.name: each.date is not None for each in self.columns if each.values is None}
+        return encoded_names(encode(self))
 
 
 @dataclass(frozen=True)
 class TextEncoding:
     """Hashed n-grams of columns of text."""
 
-    kind: Literal["text"]
     columns: Annotated[list[str], _NOT_EMPTY]
     analyzer: Literal["word", "char", "char_wb"]
     ngrams: tuple[_Length, _Length]
@@ -88,18 +65,51 @@ class TextEncoding:
         if self.ngrams[0] > self.ngrams[1]:
             raise ValueError("the least n of the n-grams is above the largest")
 
+
+@dataclass(frozen=True)
+class Encoding:
+    """Columns of numbers and categories, in the order of their features, which n-grams of text follow."""
+
+    columns: list[EncodedColumn]
+    text: TextEncoding | None = None
+
+    @property
+    def column_features(self) -> list[str]:
+        """Names of the features of numbers and categories."""
+        return [name for column in self.columns for name in column.feature_names]
+
+    @property
+    def n_features(self) -> int:
+        return len(self.column_features) + (0 if self.text is None else 2**self.text.bits)
+
     @property
     def used(self) -> list[str]:
-        return self.columns
+        """Names of the columns of the table that are read."""
+        texts = [] if self.text is None else self.text.columns
+        return list(dict.fromkeys([*(column.name for column in self.columns), *texts]))
 
+    @property
+    def numbers(self) -> dict[str, bool]:
+        """Names of the columns of numbers, and whether they are made of dates."""
+        return {each.name: each.date is not None for each in self.columns if each.values is None}
 
-Encoding = ColumnsEncoding | TextEncoding
+    @property
+    def record(self) -> dict[str, Any]:
+        """The encoding as JSON, without entries that have their defaults."""
+        record = encode(self)
+        for column in record["columns"]:
+            for name in ("values", "date", "fill", "indicator"):
+                if column[name] is None or column[name] is False:
+                    del column[name]
+        return record if self.text is not None else {"columns": record["columns"]}
 
 
 def read_encoding(record: Mapping[str, Any], where: object) -> Encoding:
     """Return the encoding in a record of `where`; raise `InputError` if it is not valid."""
     try:
         found: Encoding = decode(Encoding, dict(record), "encoding")
-        return found
     except SchemaError as error:
         raise InputError(f"{where}: how columns became features is not valid: {error}") from None
+    if not found.used:
+        raise InputError(f"{where}: how columns became features is not valid: there is no column")
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from streamsvm_converters.tables.encoding import TextEncoding, read_encoding
+from streamsvm_converters.tables.encoding import Encoding, TextEncoding, read_encoding
 
 from streamsvm.errors import InputError, extra
 
@@ -48,12 +48,26 @@ def hashed_texts(
         yield matrix, items.popleft()
 
 
+def with_n_grams(
+    parts: Iterable[tuple[Any, list[str], Item]], encoding: Encoding, dtype: str, processes: int
+) -> Iterator[tuple[Any, Item]]:
+    """Yield each matrix of columns with the n-grams of its texts as its last features, and its item."""
+    if encoding.text is None:
+        yield from ((matrix, item) for matrix, _, item in parts)
+        return
+    import scipy.sparse
+
+    texts = ((own, (matrix, item)) for matrix, own, item in parts)
+    for hashed, (matrix, item) in hashed_texts(texts, encoding.text, dtype, processes):
+        yield scipy.sparse.hstack([matrix, hashed], format="csr") if matrix.shape[1] else hashed, item
+
+
 def hashed_matrix(texts: list[str], record: Mapping[str, Any], dtype: str) -> Any:
     """Return the n-grams of texts in memory as a CSR matrix, by the `record` of their encoding."""
     import scipy.sparse
 
-    encoding = read_encoding(record, "the model")
-    assert isinstance(encoding, TextEncoding)
+    encoding = read_encoding(record, "the model").text
+    assert encoding is not None
     batches = ((texts[i : i + TEXTS_PER_BATCH], None) for i in range(0, len(texts), TEXTS_PER_BATCH))
     parts = [matrix for matrix, _ in hashed_texts(batches, encoding, dtype, 1)]
     return scipy.sparse.vstack(parts, format="csr")
@@ -66,7 +80,9 @@ def _hash(texts: Sequence[str], vectorizer: Any) -> Any:
     return matrix
 
 
-def joined_texts(batch: Any) -> list[str]:
-    """Return the text of each row of a record batch: that of its columns, joined by line feeds."""
-    columns = [["" if value is None else str(value) for value in column.to_pylist()] for column in batch]
+def joined_texts(batch: Any, encoding: Encoding) -> list[str]:
+    """Return the text of each row of a record batch: its columns of text, joined by line feeds."""
+    names = [] if encoding.text is None else encoding.text.columns
+    values = [batch.column(name).to_pylist() for name in names]
+    columns = [["" if value is None else str(value) for value in column] for column in values]
     return columns[0] if len(columns) == 1 else ["\n".join(parts) for parts in zip(*columns, strict=True)]

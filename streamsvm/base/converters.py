@@ -6,6 +6,6 @@ import importlib
 from typing import Any
 
 
-def converters() -> Any:
-    """Return the package `streamsvm_converters`."""
-    return importlib.import_module("streamsvm_converters")
+def converters(module: str = "") -> Any:
+    """Return the package `streamsvm_converters`, or a module in it such as ``.tables.frames``."""
+    return importlib.import_module("streamsvm_converters" + module)

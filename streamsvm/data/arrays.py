@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.base.converters import converters
 from streamsvm.base.format import LABEL_DTYPE, index_dtype
 from streamsvm.base.label_values import class_record, is_missing
 from streamsvm.base.text import as_paths, check_classes
 from streamsvm.data.checks import first_false, first_no_amount, first_outside, row_norms, row_of
-from streamsvm.data.frame_columns import encoded
 from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, canonical_csr, label_lists, with_label_sets
 from streamsvm.data.names import examples, feature_names
@@ -48,7 +48,7 @@ def as_matrix(
     error: type[StreamsvmError] = InputError,
     encoding: Mapping[str, Any] | None = None,
     first: int = 0,
-    missing: str = "error",
+    columns: Mapping[str, Any] | None = None,
 ) -> Matrix:
     """Return `X` as a matrix of values in `dtype`: dense if it is and half of the values or more are not 0.
 
@@ -65,8 +65,8 @@ def as_matrix(
         columns of text become categories.
     first : int
         Number of the first row in errors.
-    missing : {"error", "0", "mean", "indicator"}
-        Without an encoding: what missing numbers of a DataFrame become.
+    columns : mapping, optional
+        Without an encoding: settings of `streamsvm.convert` for the columns of a DataFrame.
     """
     import scipy.sparse
 
@@ -75,10 +75,13 @@ def as_matrix(
     if hasattr(X, "var_names") and hasattr(X, "X"):
         matrix, names = X.X, feature_names(X.var_names, "X")
     elif hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        matrix, columns, record = encoded(X, encoding, error, missing)
-        names = feature_names(columns, "X")
-        if record is None and names is not None:
-            record = {"kind": "columns", "columns": [{"name": name, "type": "number"} for name in names]}
+        if _is_encoded(X, encoding, columns):
+            frames = converters(".tables.frames")
+            matrix, names, record = frames.encoded_frame(X, encoding, columns or {}, dtype.name, error, first)
+        else:
+            matrix, names = X.to_numpy(), feature_names(X.columns, "X")
+            if names is not None:
+                record = {"columns": [{"name": name, "type": "number"} for name in names]}
     if not scipy.sparse.issparse(matrix):
         try:
             matrix = np.asarray(matrix)
@@ -100,6 +103,18 @@ def as_matrix(
         values, indices, indptr = csr.data, csr.indices, csr.indptr.astype(np.int64)
     data = _finite(values, indices, indptr, dtype, error, names, first)
     return Matrix(data, indices, indptr, matrix.shape[1], names, record, isinstance(matrix, np.ndarray))
+
+
+def _is_encoded(X: Any, encoding: Mapping[str, Any] | None, asked: Mapping[str, Any] | None) -> bool:
+    """Return False for a DataFrame whose columns are the features as they are, or that no table becomes."""
+    if not hasattr(X, "items") or encoding == {}:
+        return False
+    own = {} if encoding is None else encoding
+    there = set(map(str, X.columns))
+    known = [each.keys() <= {"name", "type"} for each in own.get("columns", ()) if each["name"] in there]
+    has_categories = any(getattr(dtype, "categories", None) is not None for dtype in X.dtypes)
+    are_numbers = X.to_numpy().dtype.kind in "fiub" and not has_categories
+    return bool(asked or own.get("text")) or not are_numbers or not all(known)
 
 
 def one_row(
@@ -299,7 +314,7 @@ def _obs_column(X: Any, column: str, argument: str, what: str) -> Any:
 
 
 def labelled_rows(
-    X: Any, y: Any, dtype: np.dtype, missing: str = "error"
+    X: Any, y: Any, dtype: np.dtype, columns: Mapping[str, Any] | None = None
 ) -> tuple[Rows, dict[str, Any], Matrix]:
     """Return rows to train on, the entries of `class_record`, and the matrix of the rows.
 
@@ -311,7 +326,7 @@ def labelled_rows(
         several labels can be given for a row, but each row has one, the rows are those of plain labels.
     dtype : dtype
         Of the values.
-    missing : as for `as_matrix`
+    columns : as for `as_matrix`
 
     Raises
     ------
@@ -319,7 +334,7 @@ def labelled_rows(
         If `X` is not a matrix of finite numbers, `y` has another length, a label is missing, a row has one
         twice, every row has all, or there are fewer than two classes.
     """
-    matrix = as_matrix(X, dtype, missing=missing)
+    matrix = as_matrix(X, dtype, columns=columns)
     n_rows = len(matrix.indptr) - 1
     sets = label_lists(y, n_rows)
     codes, labels = _encode(y, n_rows, sets)

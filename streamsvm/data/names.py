@@ -150,9 +150,8 @@ def match_features(
             "kind, such as IDs of genes where the model has IDs"
         )
     for each in (encoding or {}).get("columns", ()):
-        name, values = each["name"], each.get("values")
-        if present.isdisjoint([name] if values is None else [f"{name}={value}" for value in values]):
-            raise FeatureError(f"{where} has no column {name!r}, which {model} needs; add it")
+        if present.isdisjoint(encoded_names(each)):
+            raise FeatureError(f"{where} has no column {each['name']!r}, which {model} needs; add it")
     message = None
     if parts:
         rare = 2 * matched < len(column)
@@ -162,6 +161,14 @@ def match_features(
             + "; the predictions may be worth little" * rare
         )
     return FeatureMatch(columns, message)
+
+
+def encoded_names(column: Mapping[str, Any]) -> list[str]:
+    """Return the names of the features of a column of a table, by its record (docs/formats.md)."""
+    name, values = column["name"], column.get("values")
+    own = [name + " (year)" * (column.get("date") == "years")]
+    own = own if values is None else [f"{name}={value}" for value in values]
+    return own + [f"{name}=missing"] * bool(column.get("indicator"))
 
 
 def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:

@@ -17,10 +17,10 @@ def table_columns(model: Model, program: str) -> list[dict[str, Any]]:
 
     Raises `ModelError`, which names `program`, for columns that are neither numbers nor categories.
     """
-    columns: list[Any] = (model.record.get("encoding") or {"columns": []})["columns"]
-    for column in columns:
-        kind = "text" if isinstance(column, str) else "dates" if "date" in column else column["type"]
-        if kind not in ("number", "category"):
+    encoding = model.record.get("encoding") or {"columns": []}
+    columns: list[dict[str, Any]] = encoding["columns"]
+    for kind, is_there in ("text", "text" in encoding), ("dates", any("date" in each for each in columns)):
+        if is_there:
             raise ModelError(f"{program} cannot encode columns of {kind}; export to streamsvm")
     return columns
 
@@ -31,7 +31,7 @@ def raw_transformer(model: Model) -> Any:
     Successive columns of a kind have one transformer. Categories that are numbers or booleans are compared as
     numbers, because a DataFrame may hold them as integers, floats or text.
     """
-    if model.takes_texts and len((encoding := model.record["encoding"])["columns"]) == 1:
+    if model.takes_texts and len((encoding := model.record["encoding"]["text"])["columns"]) == 1:
         from sklearn.feature_extraction.text import HashingVectorizer
 
         bits, analyzer, ngrams = (encoding[name] for name in ("bits", "analyzer", "ngrams"))

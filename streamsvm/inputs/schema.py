@@ -62,8 +62,9 @@ class DataSchema:
     @property
     def has_plain_features(self) -> bool:
         """False if features are not columns of a table but made from them: categories, or n-grams of text."""
-        columns = (self.encoding or {}).get("columns", ())  # of text their names
-        return all(not isinstance(each, str) and each.keys() <= {"name", "type"} for each in columns)
+        encoding = self.encoding or {"columns": []}
+        plain = [each.keys() <= {"name", "type"} for each in encoding["columns"]]
+        return "text" not in encoding and all(plain)
 
     def resolve_index_base(self, given: int | None) -> int:
         """Return the index base of text with these features.

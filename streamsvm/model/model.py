@@ -218,7 +218,8 @@ class Model(Readable):
     @property
     def takes_texts(self) -> bool:
         """True for a model of hashed n-grams, which scores lists of texts, too."""
-        return bool((self.record.get("encoding") or {}).get("kind") == "text")
+        encoding = self.record.get("encoding") or {}
+        return bool(encoding.get("text") and not encoding["columns"])
 
     @property
     def takes_any_feature(self) -> bool:

@@ -43,6 +43,9 @@ _NAMES = checks.Check(
     lambda value: tuple(map(checks.TEXT.take, [value] if isinstance(value, str) else value)),
     lambda text: tuple(filter(None, text.split(","))), "A,B",
 )  # fmt: skip
+# Names of the settings of the columns of a table, and of its columns of text.
+TEXT_SETTINGS = frozenset({"analyzer", "ngrams", "bits"})
+COLUMN_SETTINGS = frozenset({"columns", "drop", "categorical", "missing", "text"}) | TEXT_SETTINGS
 _CHARACTER = checks.Check("str", "one ASCII character", _character, metavar="CHARACTER")
 _LENGTHS = checks.Check(
     "tuple[int, int]", "the least and the largest length, as 1 and 2", _lengths, _range, "N-M"
@@ -104,7 +107,7 @@ class ReadingSettings(CheckedSettings):
         "made from; AnnData is matched by the names of features.",
     )
     text: Annotated[Sequence[str], _NAMES] = _text(
-        "Columns of text whose hashed n-grams become the features, and no other column.", default=()
+        "Columns of text whose hashed n-grams become the features, besides those in columns.", default=()
     )
     analyzer: Annotated[str | None, checks.one_of("word", "char", "char_wb")] = _text(
         "With text: n-grams of words (default), or of characters, also beyond (char) or only within words "
@@ -116,10 +119,13 @@ class ReadingSettings(CheckedSettings):
     bits: Annotated[int | None, checks.whole(1, 30)] = _text(
         "With text: there are 2**bits features; by default 2**20."
     )
-    drop: Annotated[Sequence[str], _NAMES] = _features(
-        "Columns of a table that are not used. All others, but the labels, become features: numbers and "
-        "booleans as they are, dates as days and years, texts one feature for each value.", default=(),
+    columns: Annotated[Sequence[str], _NAMES] = _features(
+        "Columns of a table that become features: numbers and booleans as they are, dates as days and years, "
+        "texts one feature for each value. By default all but the labels, or none with text.", default=(),
     )  # fmt: skip
+    drop: Annotated[Sequence[str], _NAMES] = _features(
+        "Columns of a table that become no features.", default=()
+    )
     categorical: Annotated[Sequence[str], _NAMES] = _features(
         "Columns of numbers or dates that are categories, such as codes.", default=()
     )
@@ -157,7 +163,6 @@ class ReadingSettings(CheckedSettings):
     def of_texts(self) -> dict[str, Any]:
         """Record of the encoding of texts that are in memory."""
         return {
-            "kind": "text",
             "columns": ["text"],
             "analyzer": self.analyzer or "word",
             "ngrams": list(self.ngrams or (1, 2)),

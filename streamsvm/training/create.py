@@ -108,13 +108,13 @@ def open_matrix(
 ) -> OpenTraining:
     """Create the training of a matrix.
 
-    `data` are X, y and groups; `given` may have ``sample_weight``, too, and ``missing``, as for `as_matrix`;
+    `data` are X, y and groups; `given` may have ``sample_weight``, too, and ``columns``, as for `as_matrix`;
     `encoding` is the record of how texts became the matrix.
     """
     X, y, groups = data
     X = with_layer(X, settings.layer, settings.raw, settings.obsm)
     y, X = labels_of(X, y, settings.label), without_label(X, settings.label)
-    rows, labels, matrix = labelled_rows(X, y, np.dtype(settings.dtype), given.get("missing", "error"))
+    rows, labels, matrix = labelled_rows(X, y, np.dtype(settings.dtype), given.get("columns"))
     if settings.sample_weight not in (None, NONE):
         weights = given.get("sample_weight", settings.sample_weight)
         rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))

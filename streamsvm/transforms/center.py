@@ -28,6 +28,8 @@ class Center(FeatureWeights):
     name: ClassVar = "center"
     needs: ClassVar = "moments"
     above: ClassVar = -np.inf
+    otherwise: ClassVar = 0.0
+    of_numbers: ClassVar = True
 
     def __call__(self, rows: Rows) -> Rows:
         assert self.array is not None
@@ -42,15 +44,11 @@ class Center(FeatureWeights):
         return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
 
     def fitted(self, data: FittingData) -> Self:
-        if data.statistics is not None:
-            if data.numbers is None:
-                raise SettingsError(
-                    "transform: center needs columns of numbers, of a table or a dense matrix; leave it out",
-                    setting="transform",
-                )
-            is_number = np.zeros(data.n_features)
-            is_number[data.numbers] = 1
-            data = dataclasses.replace(data, statistics=data.statistics.times(is_number))
+        if data.statistics is not None and data.numbers is None:
+            raise SettingsError(
+                "transform: center needs columns of numbers, of a table or a dense matrix; leave it out",
+                setting="transform",
+            )
         return super().fitted(data)
 
     def weights(self, statistics: Statistics) -> np.ndarray:

@@ -40,8 +40,8 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
 
     Raises `SettingsError` for transforms of counts if the values of AnnData seem to be logarithms already.
     """
-    columns = (raw.meta.get("encoding") or {}).get("columns", ())  # names of columns of text, or records
-    numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
+    columns = (raw.meta.get("encoding") or {}).get("columns", ())
+    numbers = any(each["type"] == "number" for each in columns)
     default = TABLE_DEFAULT if numbers else OTHER_DEFAULT
     if raw.meta.get(format.ANNDATA) and settings.transform != NONE:
         values = next(raw.pieces(SAMPLE_VALUES, 0, raw.n_rows))[1].data

@@ -7,7 +7,7 @@ With n rows, of which d_j have a value other than 0 of feature j, the weights ar
     scale=std     1 / the standard deviation over all rows, as StandardScaler(with_mean=False)
     scale=maxabs  1 / the largest absolute value, as MaxAbsScaler
 
-Features that are constant, or that no row has, are not scaled.
+Features that are constant, or that no row has, are not scaled, nor are categories and n-grams of a table.
 """
 
 from __future__ import annotations
@@ -37,9 +37,18 @@ class FeatureWeights(Transform):
         Number of features; 0 before it is fitted.
     array : ndarray of float64, shape (width,), optional
         The weights: finite, and above `above`.
+
+    Attributes
+    ----------
+    otherwise : float
+        Weight of the other features.
+    of_numbers : bool
+        Whether only columns of numbers have weights if the data is a table.
     """
 
     above: ClassVar[float] = 0.0
+    otherwise: ClassVar[float] = 1.0
+    of_numbers: ClassVar[bool] = False
     by_feature: ClassVar = True
     array_dtype: ClassVar = np.dtype(np.float64)
 
@@ -67,7 +76,10 @@ class FeatureWeights(Transform):
             )
         with np.errstate(divide="ignore", over="ignore"):
             weights = self.weights(data.statistics)
-        weights = np.where(np.isfinite(weights) & (weights > self.above), weights, 1.0)
+        known = np.isfinite(weights) & (weights > self.above)
+        if self.of_numbers and data.numbers is not None:
+            known &= np.isin(np.arange(data.n_features), data.numbers)
+        weights = np.where(known, weights, self.otherwise)
         weights.flags.writeable = False
         return dataclasses.replace(self, width=data.n_features, array=weights)
 
@@ -132,7 +144,7 @@ class DocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class Scale(FeatureWeights):
-    """Weights of one over the spread of each feature; zeros stay zeros.
+    """Weights of one over the spread of each feature, of a table of each column of numbers; zeros stay zeros.
 
     Parameters
     ----------
@@ -141,6 +153,7 @@ class Scale(FeatureWeights):
 
     name: ClassVar = "scale"
     setting: ClassVar = "kind"
+    of_numbers: ClassVar = True
 
     kind: str = dataclasses.field(kw_only=True)
 

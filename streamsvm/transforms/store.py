@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.data.frame_columns import number_name
+from streamsvm.data.names import encoded_names
 from streamsvm.data.rows import Rows, sparse_rows, with_index_dtype
 from streamsvm.store.store import Facts, RowSizes, Store, Whole
 from streamsvm.store.views import View, ViewedStore
@@ -109,9 +109,10 @@ def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:
 
 def number_columns(store: Store) -> np.ndarray | None:
     """Return the features that are columns of numbers, of a table or a dense matrix; None without any."""
-    encoding, names = store.meta.get("encoding"), store.feature_names()
+    encoding = store.meta.get("encoding")
     if encoding is None:
         return np.arange(store.n_features) if store.dense else None
-    columns = encoding["columns"] if encoding.get("kind") == "columns" else []
-    numbers = {number_name(each["name"], each.get("date")) for each in columns if each["type"] == "number"}
-    return np.flatnonzero([name in numbers for name in names or ()]) if numbers else None
+    features = [(each["type"], encoded_names(each)) for each in encoding["columns"]]
+    numbers = {names[0] for kind, names in features if kind == "number"}
+    names = store.feature_names() or [name for _, names in features for name in names]  # before n-grams
+    return np.flatnonzero([name in numbers for name in names]) if numbers else None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.api import check_of_matrix, check_of_store, of_files, taken_out, without_tables
+from streamsvm.api import check_of_matrix, check_of_store, of_columns, of_files, taken_out, without_tables
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
@@ -95,7 +95,9 @@ def tune(
     tables = without_tables(settings)
     common = {**settings, "valid": asked.valid}
     if paths is None:
-        check_of_matrix(common, **of_files(reading, data, {}), out=out, cluster=cluster, force=force)
+        tables["columns"] = of_columns(reading, data)
+        given = of_files(reading, tables["columns"].keys())
+        check_of_matrix(common, **given, out=out, cluster=cluster, force=force)
     else:
         check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
     C, factors = parse_grid(asked.C)
@@ -107,7 +109,7 @@ def tune(
         n_threads = count_workers(workers)  # checks it
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
-            how, tables["missing"] = Execution(callbacks, workers=n_threads), reading.missing
+            how = Execution(callbacks, workers=n_threads)
             search: ArraySearch | StoreSearch = ArraySearch((data, y, groups), how, tables)
         else:
             assert out is not None

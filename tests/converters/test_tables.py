@@ -201,7 +201,7 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", SMALL, {**Y, "on_error": "fix"}, SettingsError, "on_error"),
     ("t.csv", SMALL, {**Y, "bits": 4}, SettingsError, "bits"),
     ("t.csv", SMALL, {**Y, "text": "x", "drop": ["z"]}, SettingsError, "drop"),
-    ("t.csv", SMALL, {**Y, "text": "x", "missing": "mean"}, SettingsError, "missing does not apply: text"),
+    ("t.csv", SMALL, {**Y, "text": "x", "missing": "mean"}, SettingsError, "missing needs columns"),
     ("t.csv", SMALL, {**Y, "text": "x", "analyzer": "words"}, SettingsError, "analyzer"),
     ("t.csv", SMALL, {**Y, "text": "x", "ngrams": (2, 1)}, SettingsError, "ngrams"),
     ("t.csv", SMALL, {**Y, "text": "x", "bits": 31}, SettingsError, "bits"),

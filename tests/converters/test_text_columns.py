@@ -12,11 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from stored_rows import stored
 from streamsvm_converters import convert
 from streamsvm_converters.kinds import table
 from streamsvm_converters.tables.batches import TableFile
 
+from streamsvm import fit, load_model, predict
+from streamsvm.errors import ModelError
 from streamsvm.store import open_store
 
 N = 600
@@ -84,13 +87,38 @@ def test_columns_are_joined_and_their_encoding_is_on_record_for_new_texts(
     convert([tmp_path / "t.csv"], tmp_path / "a.zarr", **options, shuffle=False)
     with open_store(tmp_path / "a.zarr") as store:
         assert store.meta["encoding"] == {
-            "kind": "text", "columns": ["title", "body"], "analyzer": "word", "ngrams": [1, 3], "bits": 10,
+            "columns": [],
+            "text": {"columns": ["title", "body"], "analyzer": "word", "ngrams": [1, 3], "bits": 10},
         }  # fmt: skip
     convert([tmp_path / "t.csv"], tmp_path / "b.zarr", label="topic", like=tmp_path / "a.zarr", shuffle=False)
     joined = frame["title"].fillna("") + "\n" + frame["body"]
     wanted = HashingVectorizer(n_features=1024, ngram_range=(1, 3)).transform(joined).toarray()
     for name in "a.zarr", "b.zarr":
         np.testing.assert_allclose(stored(tmp_path / name)[0], wanted, atol=1e-7)
+
+
+def test_n_grams_follow_the_features_of_other_columns(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """The default transform is scikit-learn's StandardScaler of the numbers, and leaves all others."""
+    frame["kind"] = np.where(np.arange(N) % 3 == 0, "large", "small")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options: dict[str, Any] = {"label": "topic", "text": "body", "columns": ["kind", "n"], "bits": 8}
+    convert(tmp_path / "t.csv", tmp_path / "t.zarr", shuffle=False, dtype="float64", **options)
+    fit(tmp_path / "t.zarr", out=tmp_path / "run", passes=2, dtype="float64")
+    of_file, of_frame = load_model(tmp_path / "run"), fit(frame, passes=2, dtype="float64", **options)
+    one_hot = OneHotEncoder().fit_transform(frame[["kind"]])
+    number = StandardScaler().fit_transform(frame[["n"]])
+    texts = HashingVectorizer(n_features=2**8, ngram_range=(1, 2)).transform(frame["body"])
+    by_hand = fit(sp.hstack([one_hot, number, texts]), frame["topic"], passes=2, dtype="float64")
+    for model in of_file, of_frame:
+        np.testing.assert_allclose(model.coef_, by_hand.coef_, rtol=1e-6, atol=1e-9)
+        scores = model.decision_function(frame[::-1])
+        np.testing.assert_allclose(
+            scores, by_hand.decision_function(sp.hstack([one_hot, number, texts]))[::-1]
+        )
+    predicted = predict(of_file, tmp_path / "t.csv").labels[:, 0]
+    np.testing.assert_array_equal(of_frame.predict(frame), predicted)
+    with pytest.raises(ModelError, match="X has no column 'body'"):
+        of_file.predict(frame[["kind", "n"]])
 
 
 def test_long_texts_are_read_and_hashed_few_at_a_time(

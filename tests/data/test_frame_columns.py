@@ -9,6 +9,7 @@ import anndata
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from streamsvm import Model, convert, evaluate, fit, load_model, predict
 from streamsvm.errors import FeatureError, InputError, ModelError, SettingsError, StreamsvmWarning
@@ -35,48 +36,43 @@ def groups(people: pd.DataFrame) -> np.ndarray:
 
 @pytest.fixture
 def model(people: pd.DataFrame, groups: np.ndarray) -> Model:
-    return fit(people.assign(group=groups), label="group", passes=5, transform="scale=std,bias")
+    return fit(people.assign(group=groups), label="group", passes=5, transform="bias")
 
 
 def test_the_features_are_those_of_pandas(
     people: pd.DataFrame, groups: np.ndarray, model: Model, tmp_path: Path
 ) -> None:
-    dummies = pd.get_dummies(people.astype({"rooms": int, "size": str}), prefix_sep="=").astype(float)
-    numbers = fit(dummies[WANTED], groups, passes=5, transform="scale=std,bias")
+    dummies = pd.get_dummies(people.astype({"rooms": int, "size": str}), prefix_sep="=")[WANTED].astype(float)
+    numbers = fit(sp.csr_array(dummies), groups, passes=5, transform="bias")
     assert model.feature_names_in_.tolist() == WANTED
-    rounding = {"rtol": 1e-5, "atol": 1e-6}  # of sums of dense rows, and of sparse ones
-    np.testing.assert_allclose(model.coef_, numbers.coef_, **rounding)
-    scores = numbers.decision_function(dummies[WANTED])
-    np.testing.assert_allclose(model.decision_function(people), scores, **rounding)
-    np.testing.assert_array_equal(
-        model.decision_function(people.iloc[7:8, ::-1]), model.decision_function(people)[7:8]
-    )
+    np.testing.assert_array_equal(model.coef_, numbers.coef_)
+    scores = numbers.decision_function(sp.csr_array(dummies))
+    np.testing.assert_array_equal(model.decision_function(people), scores)
+    np.testing.assert_array_equal(model.decision_function(people.iloc[7:8, ::-1]), scores[7:8])
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(people), model.predict(people))
-    np.testing.assert_allclose(loaded.decision_function(dummies), model.decision_function(people), **rounding)
+    np.testing.assert_allclose(loaded.decision_function(dummies), scores, rtol=1e-5, atol=1e-6)
     assert evaluate(loaded, people, groups).accuracy == np.mean(model.predict(people) == groups)
 
 
 def test_other_values_and_columns_are_warnings_and_no_feature(people: pd.DataFrame, model: Model) -> None:
     expected = model.decision_function(people.assign(town=None))
-    with pytest.warns(
-        StreamsvmWarning, match=r"column 'town' has values that are unknown .* \(rows: 90\)"
-    ) as caught:
+    with pytest.warns(StreamsvmWarning, match=r"unknown to the model have no feature: 90") as caught:
         found = model.decision_function(people.assign(town="Bath"))
     np.testing.assert_array_equal(found, expected)
     assert {each.filename for each in caught} == {__file__}
-    with pytest.warns(StreamsvmWarning, match="7 of the 7 features .*; 1 are unknown to it .*'name'"):
-        found = model.decision_function(people.assign(town=None, name="Ann"))
+    found = model.decision_function(people.assign(town=None, name="Ann"))
     np.testing.assert_array_equal(found, expected)
 
 
 REFUSED: list[tuple[object, str]] = [
-    ([f"p{i}" for i in range(N)], "column 'name' has another value in each row: that is no category"),
-    (pd.Timedelta("1h"), "column 'name' holds Timedelta('0 days 01:00:00'), and neither"),
-    ([[1]] * N, "column 'name' holds [1], and neither numbers nor text"),
-    (None, "column 'name' has no value; leave it out"),
-    ([None] + [1.5] * (N - 1), "X[0, 7] ('name'): nan is not finite"),
+    ([f"p{i}" for i in range(N)], "column 'name' has another value in each of 90 rows: that is no category"),
+    (pd.Timedelta("1h"), "column 'name' holds duration[ns], not numbers, text or dates"),
+    ([[1]] * N, "column 'name' holds list<item: int64>, not numbers, text or dates"),
+    ([1, "x"] * (N // 2), "Conversion failed for column name with type object"),
+    (None, "column 'name' has no value in any row; leave it out"),
+    ([None] + [1.5] * (N - 1), "X[0]: column 'name' has no value"),
 ]
 
 
@@ -91,13 +87,10 @@ def test_columns_that_can_be_neither_are_named(people: pd.DataFrame, groups: np.
 def test_text_where_the_model_has_numbers_is_refused(
     people: pd.DataFrame, groups: np.ndarray, model: Model
 ) -> None:
-    with pytest.raises(ModelError, match="column 'age' has values that are not numbers; make it as"):
+    with pytest.raises(ModelError, match="column 'age' holds"):
         model.predict(people.assign(age="old"))
     of_numbers = fit(people[["age", "member"]].astype(float), groups)
-    with pytest.warns(StreamsvmWarning, match="3 are unknown to it and left out .'town', 'size', 'rooms'"):
-        np.testing.assert_array_equal(
-            of_numbers.predict(people), of_numbers.predict(people[["age", "member"]])
-        )
+    np.testing.assert_array_equal(of_numbers.predict(people), of_numbers.predict(people[["age", "member"]]))
 
 
 def test_a_column_of_dtype_category_has_categories_though_these_are_numbers() -> None:
@@ -127,7 +120,7 @@ def test_dates_are_days_and_years(people: pd.DataFrame, groups: np.ndarray) -> N
     new = plain.assign(**{"day": pd.Timestamp("2031-05-05").timestamp() / 86_400, "day (year)": 2031})
     found = model.decision_function(people.assign(day="2031-05-05"))
     np.testing.assert_array_equal(found, wanted.decision_function(new))
-    with pytest.raises(ModelError, match="column 'day' has values that are not dates; make it as"):
+    with pytest.raises(ModelError, match="column 'day' holds double, where dates are needed"):
         model.predict(people.assign(day=3.5))
 
 
@@ -143,7 +136,7 @@ def test_a_column_that_the_model_needs_is_an_error_by_every_route(
         cells.var_names = ["member", "rooms", other]
         for data in lacking, table, store, cells:
             for call in predict, evaluate:
-                with pytest.raises((FeatureError, InputError), match=f"has no column '{name}'"):
+                with pytest.raises((FeatureError, InputError, ModelError), match=f"has no column '{name}'"):
                     call(model, data)
 
 
@@ -151,7 +144,7 @@ def test_a_column_that_the_model_needs_is_an_error_by_every_route(
 def test_a_column_of_a_frame_may_be_the_label(people: pd.DataFrame, groups: np.ndarray, model: Model) -> None:
     frame = people.assign(group=groups)
     np.testing.assert_array_equal(model.predict(frame), model.predict(people))
-    with_y = fit(people, groups, passes=5, transform="scale=std,bias")
+    with_y = fit(people, groups, passes=5, transform="bias")
     assert evaluate(model, frame) == evaluate(with_y, frame, "group")
     with pytest.raises(SettingsError, match="X has no column 'groups'; its columns are 'age', 'town', 'mem"):
         fit(frame, label="groups")

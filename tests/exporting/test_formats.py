@@ -63,7 +63,7 @@ def test_sklearn(tmp_path: Path, k: int, transform: str | None) -> None:
 def test_sklearn_loads_without_streamsvm_and_knows_the_names(tmp_path: Path, transform: str | None) -> None:
     _, X = trained(3)
     frame = pd.DataFrame(X.toarray(), columns=[f"gene {j}" for j in range(D)])
-    frame["seen"] = [[False, None, True][i % 3] for i in range(50)]  # a category
+    frame["seen"] = pd.Categorical([[False, None, True][i % 3] for i in range(50)])
     labels = np.where(np.arange(50) % 3, "a", "b")
     model = streamsvm.fit(frame, labels, passes=2, transform=transform)
     path = tmp_path / "m.joblib"
@@ -136,7 +136,7 @@ def table(seed: int, towns: str) -> pd.DataFrame:
     return frame.assign(y=np.where(town == "a", code, np.where(ward % 2, "odd", "even")))
 
 
-@pytest.mark.filterwarnings("ignore:X, column .* has values that are unknown")
+@pytest.mark.filterwarnings("ignore:X. values of categories unknown")
 @pytest.mark.parametrize("transform", [None, "center,scale=std,l2,bias"])
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
 def test_models_of_tables_take_raw_columns(tmp_path: Path, missing: str, transform: str | None) -> None:
@@ -169,7 +169,7 @@ def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_pa
         estimator_of(numbers, tmp_path / "n.joblib").predict(frame * np.nan)
     with pytest.raises(ModelError, match="column 'label' has the name of an output; export to sklearn"):
         export_model(numbers, tmp_path / "n.onnx")
-    model.record["encoding"]["columns"].append("second")
+    model.record["encoding"]["text"]["columns"].append("second")
     numbers.record["encoding"]["columns"][0]["date"] = "days"
     for each, name in ((model, "t.onnx"), (model, "t.joblib"), (numbers, "d.joblib")):
         with pytest.raises(ModelError, match=r"cannot encode columns of (text|dates); export to streamsvm"):

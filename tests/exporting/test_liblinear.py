@@ -32,6 +32,7 @@ SETTINGS = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:X. the labels are .* different numbers")
 @pytest.mark.parametrize("k", few([2, 3, 70], 2, 3))
 @pytest.mark.parametrize("settings", few(SETTINGS, {}, *SETTINGS[-2:]), ids=str)
 def test_liblinear_predicts_our_labels(tmp_path: Path, k: int, settings: dict) -> None:

@@ -184,8 +184,10 @@ def test_a_model_that_hashes_features_takes_their_numbers_from_text_as_from_a_st
 def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
     texts = [" ".join(np.random.default_rng(i).choice(list("abcdefgh"), 9)) for i in range(N)]
     weights = np.random.default_rng(4).normal(size=(2**6, K)).astype(np.float32)
-    hashing = {"kind": "text", "columns": ["body"], "analyzer": "char", "ngrams": [1, 2], "bits": 6}
-    model = save(folder / "texts", weights, index_base=None, encoding=hashing, label="topic")
+    hashing = {"columns": ["body"], "analyzer": "char", "ngrams": [1, 2], "bits": 6}
+    model = save(
+        folder / "texts", weights, index_base=None, encoding={"columns": [], "text": hashing}, label="topic"
+    )
     options: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 2), "n_features": 2**6}
     scores = HashingVectorizer(**options).transform(texts) @ weights
     wanted = scores.argmax(axis=1)

@@ -1,0 +1,240 @@
+"""Choice of the columns of a table that become features, and of the values of its categories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from streamsvm_converters.kinds.options import ReadOptions
+from streamsvm_converters.tables.batches import OfDates, TableFile, is_date, is_numeric, listed, load_pyarrow
+from streamsvm_converters.tables.columns import ColumnEncoder, category_text
+from streamsvm_converters.tables.encoding import DATE_UNITS, EncodedColumn, Encoding, TextEncoding
+
+from streamsvm.base.decode import decode
+from streamsvm.base.text import printable
+from streamsvm.errors import InputError, Option, Remedy, SettingsError
+
+# Distinct values of all categories together: they are in memory, and in the records of stores and models.
+MAX_CATEGORY_VALUES = 2**20
+COLUMN_OPTIONS = ("drop", "categorical", "missing")
+TEXT_OPTIONS = ("analyzer", "ngrams", "bits")
+_MANY_CATEGORIES = 100  # of a column that may be free text
+# (table, names, numbers) -> record batches of the columns `names`, of the rows that have a label.
+Read = Callable[[TableFile, Sequence[str], OfDates], Iterable[Any]]
+
+
+def choose_encoding(
+    tables: Sequence[TableFile], options: ReadOptions, read: Read, notes: list[str]
+) -> Encoding:
+    """Choose the encoding of tables by the options and their columns; add lines about it to `notes`.
+
+    Raises
+    ------
+    InputError
+        If a table lacks a column that an option names, or a column of the first table, or has more columns;
+        or as `_choose_columns`.
+    SettingsError
+        If an option does not apply.
+    """
+    first = tables[0]
+    for table in tables:
+        table.check_has([*options.drop, *options.columns, *options.categorical, *options.text])
+    if options.label in options.text:
+        raise InputError(f"column {options.label!r} cannot be both text and label")
+    text = None
+    if options.text:
+        text = decode(TextEncoding, options.of_texts | {"columns": list(options.text)})
+        words = "words" if text.analyzer == "word" else "characters"
+        notes.append(
+            f"text of {listed(options.text)}: n-grams of {text.ngrams[0]} to {text.ngrams[1]} {words}, "
+            f"hashed to 2^{text.bits} features"
+        )
+    needs = "a column of text" if text is None else "columns"
+    for name in options.changed(TEXT_OPTIONS if text is None else () if options.columns else COLUMN_OPTIONS):
+        raise SettingsError(f"{name} needs {needs}", setting=name)
+    asked = {options.label, *options.drop, *options.columns, *options.categorical}
+    index = [] if text else sorted({name for table in tables for name in table.index} - asked)
+    if index:
+        shown = listed([name or "(the first, which has no name)" for name in index])
+        notes.append(f"columns that name the rows, and so are not features: {shown}")
+    left_out = {options.label, *options.drop, *index}
+    every = () if text else first.columns
+    names = [name for name in options.columns or every if name not in left_out]
+    for table in tables[1:]:
+        table.check_has(names)
+        others = table.columns.keys() - set(names) - left_out
+        if others and not options.columns and text is None:
+            raise InputError(
+                f"{table.path} has the columns {listed(sorted(others))}, which {first.path} has not",
+                remedy=Remedy("leave them out with {}", Option("drop", ",".join(sorted(others)))),
+            )
+    if not names and text is None:
+        raise InputError(f"{first.path} has no column but labels; there is nothing to learn from")
+    columns = _choose_columns(tables, names, options, read) if names else []
+    notes += _described(columns)
+    return Encoding(columns, text)
+
+
+def _choose_columns(
+    tables: Sequence[TableFile], names: Sequence[str], options: ReadOptions, read: Read
+) -> list[EncodedColumn]:
+    """Choose the encoding of columns, and collect the values of categories and the means of numbers.
+
+    The types are those of the first table: columns of text, and those that the options name, are categories.
+    A date becomes two numbers: days since 1970, and the year. The tables are read once, if there are
+    categories or text, or means are needed.
+
+    Raises
+    ------
+    InputError
+        If a column holds neither numbers, text nor dates, or has no value, a category has as many values as
+        rows, or there are too many values.
+    """
+    missing = options.missing
+    pa = load_pyarrow()
+    planned: list[EncodedColumn] = []
+    for name in names:
+        kind = tables[0].columns[name]
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if is_numeric(kind) and name not in options.categorical:
+            planned.append(EncodedColumn(name, "number"))
+        elif is_date(kind) and name not in options.categorical:
+            planned += [EncodedColumn(name, "number", date=unit) for unit in DATE_UNITS]
+        elif _is_text(pa, kind) or pa.types.is_null(kind) or is_numeric(kind) or is_date(kind):
+            planned.append(EncodedColumn(name, "category", []))
+        else:
+            raise InputError(
+                f"{tables[0].path}: column '{printable(name)}' holds {kind}, not numbers, text or dates",
+                remedy=Remedy("leave it out with {}", Option("drop", name)),
+            )
+    is_measured = missing in ("mean", "indicator")
+    numbers = _Numbers([each for each in planned if is_measured and each.values is None], options.dtype)
+    wanted = [each.name for each in planned if each.values is not None]
+    values = _collect(tables, wanted, numbers, read)
+    fills = numbers.means(str(tables[0].path)) if missing == "mean" and numbers.n_rows else {}
+    fill = None if missing == "error" else 0.0
+    marked = numbers.gaps if missing == "indicator" else set()
+    columns = [
+        replace(each, values=sorted(values[each.name]), indicator=each.name in marked)
+        if each.name in values
+        else replace(each, fill=fills.get(each, fill), indicator=each.name in marked and each.date != "years")
+        for each in planned
+    ]
+    features = Counter(name for column in columns for name in column.feature_names)
+    twice = [name for name, times in features.items() if times > 1]
+    if twice:
+        raise InputError(
+            f"{tables[0].path}: two features would have the name '{printable(twice[0])}', that of a column "
+            "and of a value of another; rename the column"
+        )
+    return columns
+
+
+def _collect(
+    tables: Sequence[TableFile], names: Sequence[str], numbers: _Numbers, read: Read
+) -> dict[str, set[str]]:
+    """Return the distinct values of some columns in all tables; add numbers and gaps to `numbers`."""
+    values: dict[str, set[str]] = {name: set() for name in names}
+    rows = dict.fromkeys(names, 0)  # that have a value
+    total = 0
+    for table in tables if names or numbers.encoding.columns else ():
+        for batch in read(table, [*names, *numbers.encoding.used], numbers.encoding.numbers):
+            total += batch.num_rows
+            if numbers.encoding.columns:
+                numbers.add(batch)
+            for name in names:
+                found, counts = batch.column(name).value_counts().flatten()
+                texts = list(map(category_text, found.to_pylist()))
+                rows[name] += sum(n for text, n in zip(texts, counts.to_pylist(), strict=True) if text)
+                numbers.gaps.update([name] * (None in texts))
+                values[name].update(text for text in texts if text)
+            if sum(map(len, values.values())) > MAX_CATEGORY_VALUES:
+                most = max(values, key=lambda name: len(values[name]))
+                raise InputError(
+                    f"{table.path}: column '{printable(most)}' has more than {len(values[most]) - 1:,} "
+                    "different values, too many for a category",
+                    remedy=_not_a_category(most),
+                )
+    for name, found in values.items():
+        if not found and total:
+            raise InputError(
+                f"{tables[0].path}: column '{printable(name)}' has no value in any row",
+                remedy=Remedy("leave it out with {}", Option("drop", name)),
+            )
+        if len(found) == rows[name] > 20:
+            raise InputError(
+                f"{tables[0].path}: column '{printable(name)}' has another value in each of {rows[name]:,} "
+                "rows: that is no category",
+                remedy=_not_a_category(name),
+            )
+    return values
+
+
+class _Numbers:
+    """Sums of columns of numbers, for their means, and the `gaps`: columns of any type that lack values."""
+
+    def __init__(self, columns: list[EncodedColumn], dtype: str) -> None:
+        self._columns, self._dtype, self.n_rows = columns, dtype, 0
+        self.gaps: set[str] = set()
+        marked = [replace(each, fill=0.0, indicator=True) for each in columns]
+        self.encoding = Encoding(marked)
+        self._encoder = ColumnEncoder(self.encoding, "float64")
+        self._sums, self._present = np.zeros((2, len(columns)))
+
+    def add(self, batch: Any) -> None:
+        """Add the rows of a batch with these columns, but for those whose numbers are not finite."""
+        values, features, _ = self._encoder.encode(batch, str)
+        with np.errstate(over="ignore", invalid="ignore"):
+            kept = np.isfinite(values.astype(self._dtype)).all(axis=1)
+        missing = features[kept] % 2 == 1  # of the two features of a column the second
+        # One after the other, so that sums do not depend on where batches end.
+        values = np.vstack([self._sums, np.where(missing, 0.0, values[kept])])
+        self._sums = np.add.accumulate(values, axis=0)[-1]
+        self._present += (~missing).sum(axis=0)
+        self.gaps.update(self._columns[at].name for at in np.flatnonzero(missing.any(axis=0)))
+        self.n_rows += len(missing)
+
+    def means(self, where: str) -> dict[EncodedColumn, float]:
+        """Return the mean of each column; raises `InputError`, which names the table, if one has none."""
+        means = dict(zip(self._columns, (self._sums / np.maximum(self._present, 1)).tolist(), strict=True))
+        for (column, mean), present in zip(means.items(), self._present, strict=True):
+            if not present or not np.isfinite(mean):
+                problem = f"{where}: column '{printable(column.name)}' has no mean"
+                remedy = Remedy("leave it out with {}", Option("drop", column.name))
+                raise InputError(f"{problem}: its numbers are missing, or too large", remedy=remedy)
+        return means
+
+
+def _not_a_category(name: str) -> Remedy:
+    return Remedy(
+        "leave it out with {}, or take its words with {}", Option("drop", name), Option("text", name)
+    )
+
+
+def _described(columns: Sequence[EncodedColumn]) -> list[str]:
+    """Return notes about the columns and their features."""
+    dates = Encoding(list(columns)).numbers
+    numbers = [name + " (days and year)" * is_date for name, is_date in dates.items()]
+    noun = "column" if len(numbers) == 1 else "columns"
+    lines = [f"{len(numbers):,} {noun} of numbers: {listed(numbers)}"] if numbers else []
+    for column in columns:
+        if column.values is not None:
+            n = len(column.values)
+            categories = "category" if n == 1 else "categories"
+            name = printable(column.name)
+            many = " (free text is to be given as text, or dropped)" if n > _MANY_CATEGORIES else ""
+            lines.append(f"column '{name}' as {n:,} {categories}{many}: {listed(column.values)}")
+    fills = [column.fill for column in columns if column.fill is not None]
+    if fills:
+        lines.append(f"missing numbers become {'the mean of their column' if any(fills) else '0'}")
+    if marked := [column.feature_names[-1] for column in columns if column.indicator]:
+        lines.append(f"features that mark missing values: {listed(marked)}")
+    return lines
+
+
+def _is_text(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

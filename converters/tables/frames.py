@@ -1,0 +1,93 @@
+"""DataFrames in memory as matrices, by the encoding of the columns of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamsvm_converters.kinds.options import ReadOptions
+from streamsvm_converters.tables.batches import Table, load_pyarrow
+from streamsvm_converters.tables.choosing import choose_encoding
+from streamsvm_converters.tables.columns import ColumnEncoder
+from streamsvm_converters.tables.encoding import read_encoding
+from streamsvm_converters.tables.text import joined_texts, with_n_grams
+
+from streamsvm.errors import InputError, Remedy, StreamsvmError, warn
+
+
+class Frame(Table):
+    """DataFrame of pandas as a table, whose columns of texts are dates if all of them are, in ISO 8601."""
+
+    path = "X"
+
+    def __init__(self, X: Any) -> None:
+        pa = load_pyarrow()
+        try:
+            self.batch = pa.RecordBatch.from_pandas(X, preserve_index=False)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            problem = f"X has a column of which no table can be made: {error}"
+            raise InputError(problem, remedy=Remedy("make its values numbers, texts or dates")) from None
+        columns = [_as_dates(column) for column in self.batch.columns]
+        self.batch = pa.record_batch(columns, self.batch.schema.names)
+        self.columns = {field.name: field.type for field in self.batch.schema}
+
+
+def _as_dates(column: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        try:
+            return column.cast(pa.timestamp("us"))
+        except pa.ArrowInvalid:
+            pass
+    return column
+
+
+def encoded_frame(
+    X: Any,
+    record: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    dtype: str,
+    error: type[StreamsvmError],
+    first: int = 0,
+) -> tuple[Any, list[str] | None, dict[str, Any]]:
+    """Return the matrix of a DataFrame, the names of its features, and the record of their encoding.
+
+    Columns of dtype ``category`` are categories, also of numbers.
+
+    Parameters
+    ----------
+    X : DataFrame
+    record : mapping, optional
+        Encoding of a model; None to choose it by `options`, as in `ReadOptions`.
+    dtype : str
+    error : type
+        Error to raise for a column that does not fit the encoding, or can be no feature.
+    first : int
+        Number of the first row in errors.
+    """
+    try:
+        frame = Frame(X)
+        if record is None:
+            types = load_pyarrow().types
+            categories = [name for name, kind in frame.columns.items() if types.is_dictionary(kind)]
+            asked = {"dtype": dtype, **options}
+            asked["categorical"] = [*asked.get("categorical", ()), *categories]
+            encoding = choose_encoding(
+                [frame], ReadOptions(**asked), lambda table, names, dates: [frame.batch.select(names)], []
+            )
+        else:
+            encoding = read_encoding(record, "the model")
+        frame.check_has(encoding.used)
+        frame.check_holds(encoding.numbers)
+        encoder = ColumnEncoder(encoding, dtype)
+        values, features, faults = encoder.encode(frame.batch, lambda row: f"X[{first + row}]")
+        if faults:
+            raise InputError(faults[min(faults)], remedy=Remedy("drop or replace such values"))
+    except InputError as fault:
+        raise error(fault.message) from None
+    if encoder.unseen:
+        warn(f"X: values of categories unknown to the model have no feature: {encoder.unseen:,}")
+    part = encoder.as_csr(values, features), joined_texts(frame.batch, encoding), None
+    matrix, _ = next(with_n_grams([part], encoding, dtype, 1))
+    return matrix, encoding.column_features if encoding.text is None else None, encoding.record
