@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,22 +18,14 @@ TEXT = b"a 1:1\nb 2:1\n" * 5
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A model and a matrix; a command that waits for a pipe is ended after a minute."""
+def folder(tmp_path: Path, soon: None) -> Path:
+    """A model and a matrix."""
     record = {"classes": ["a", "b"], "dtype": "float32", "n_features": 2}
     record |= {"index_base": 1, "loss": "ww", "transforms": []}
     save_weights(tmp_path / "m", np.eye(2, dtype=np.float32), record)
     np.save(tmp_path / "x.npy", np.eye(2))
     (tmp_path / "text").write_bytes(TEXT)
-
-    def late(*words: object) -> None:
-        raise TimeoutError
-
-    former = signal.signal(signal.SIGALRM, late)
-    signal.alarm(60)
-    yield tmp_path
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, former)
+    return tmp_path
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from stored_rows import stored
 from streamsvm_converters import convert, waiting_rows
 from streamsvm_converters.kinds import stored as reader_module
 
-from streamsvm.errors import InputError, PlanError, SettingsError
+from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
 from streamsvm.store import open_store
 
 N, D = 500, 24
@@ -152,6 +152,11 @@ def test_what_becomes_infinite_in_float16_is_named(folder, X) -> None:
     with pytest.raises(InputError, match=r"x\.npy, row 8, column 4: 65520.0 is not finite in float16"):
         convert(["x.npy"], "s.h5", dtype="float16", labels="y.npy")
     assert convert(["x.npy"], "t.h5", labels="y.npy").n == N  # in float32 it is finite
+    signals = X.astype(np.float32)
+    signals.view(np.uint32)[7, 3] = 0x7FA00000  # NaN that signals
+    np.save("x.npy", signals)
+    with pytest.raises(StoreError, match="row 8: a value is not finite"):
+        convert(["x.npy"], "s.h5", dtype="float64", labels="y.npy")
 
 
 def test_too_little_memory_for_a_chunk_of_one_row(tmp_path: Path) -> None:

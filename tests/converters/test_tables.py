@@ -53,7 +53,6 @@ Writer = Callable[[pd.DataFrame, Path], object]
 WRITERS: dict[str, Writer] = {
     "t.csv": lambda frame, path: frame.to_csv(path, index=False),
     "t.csv.gz": lambda frame, path: frame.to_csv(path, index=False),
-    "semicolons.csv": lambda frame, path: frame.to_csv(path, index=False, sep=";"),
     "t.tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
     "t.jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
     "t.parquet": lambda frame, path: frame.to_parquet(path),

@@ -110,6 +110,8 @@ def test_wrong_parts_are_refused() -> None:
             fit(X, labels, hold_out=text)
     with pytest.raises(SettingsError, match="hold_out must be left out with valid"):
         fit("a.h5", out="run", hold_out="1/10", valid="b.h5")
+    with pytest.raises(InputError, match="part 41/1000 that hold_out names has no rows"):
+        fit(X, labels, hold_out="41/1000")
 
 
 # -- one training with several values of C ---------------------------------------------------------
@@ -146,9 +148,3 @@ def test_rows_of_weight_0_are_not_measured() -> None:
     facts: dict[str, Any] = {"hold_out": "1/3", "passes": 3, "sample_weight": weights}
     found = [fit(X, y, **facts).result.valid_accuracy for y in (labels, wrong)]
     assert found[0] == found[1]
-
-
-def test_a_part_without_rows_is_an_error() -> None:
-    X, labels = make_problem(40, D, K)
-    with pytest.raises(InputError, match="part 41/1000 that hold_out names has no rows"):
-        fit(X, labels, hold_out="41/1000")

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 from store_problems import assert_rows_equal
-from streamsvm_converters import convert
 
 from streamsvm import open_store
 from streamsvm.errors import InputError, SettingsError, StoreError
@@ -172,12 +171,3 @@ def test_a_file_that_is_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None
         os.truncate(tmp_path / "X.npy", 1000)
         with pytest.raises(StoreError, match="the file was written to"):
             store.rows(100, 300)
-
-
-def test_numbers_that_signal_are_refused_without_a_warning(tmp_path: Path) -> None:
-    numbers = np.ones((200, 6), np.float32)
-    numbers.view(np.uint32)[70, 3] = 0x7FA00000  # NaN that signals
-    np.save(tmp_path / "x.npy", numbers)
-    np.save(tmp_path / "y.npy", np.arange(200) % 2)
-    with pytest.raises(StoreError, match="row 71: a value is not finite"):
-        convert([tmp_path / "x.npy"], tmp_path / "s.zarr", labels=tmp_path / "y.npy", dtype="float64")

@@ -53,12 +53,18 @@ def test_a_run_is_the_same_on_files_and_on_anndata(folder: Path) -> None:
         convert(["X.npy"], f"{dtype}.zarr", labels="y.npy", shuffle=False, dtype=dtype, chunk_nnz=600)
         trained(f"{dtype}.zarr", out=dtype, slice_rows=100)
         assert evaluate(dtype, f"{dtype}.zarr").accuracy == evaluate(dtype, "X.npy", labels="y.npy").accuracy
+    X, y = np.load("X.npy").astype(np.float32), np.load("y.npy")
+    accuracy = float(np.mean(load_model("run").predict(X) == y))
+    table = pa.table({"text": ["?"] * N, "vector": list(X), "label": y})
+    pq.write_table(table, "t.parquet", row_group_size=400)
+    with pa.ipc.new_stream("t.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=400)
+    for name in "t.arrow", "t.parquet":
+        of_lists = trained(name, out=name[2:], label="label", slice_rows=100, valid="t.arrow")
+        assert of_lists.valid_accuracy == evaluate(name[2:], name, labels="y.txt").accuracy == accuracy
     wanted = load_model("run").coef_
-    for run in "latent", "npy", "fortran", "float16", "float32":
+    for run in "latent", "npy", "fortran", "float16", "float32", "arrow", "parquet":
         np.testing.assert_array_equal(load_model(run).coef_, wanted)
-    y = np.load("y.npy")
-    X = np.load("X.npy").astype(np.float32)
-    accuracy = float(np.mean(load_model("npy").predict(X) == y))
     assert result.valid_accuracy == accuracy == evaluate("npy", "X.npy", labels="y.npy").accuracy > 0.8
     np.testing.assert_array_equal(predict("npy", "F.npy").labels[:, 0], load_model("npy").predict(X))
 
@@ -97,21 +103,6 @@ def test_a_run_on_a_dense_store_resumes(folder: Path) -> None:
     np.testing.assert_array_equal(
         predict("run", "s.h5").labels[:, 0], predict("run", "X.npy").labels[names, 0]
     )
-
-
-def test_a_column_of_lists_is_the_same_matrix(folder: Path) -> None:
-    X, y = np.load("X.npy"), np.load("y.npy")
-    table = pa.table({"text": ["?"] * N, "vector": X.astype(np.float32).tolist(), "label": y})
-    table = table.set_column(1, "vector", table["vector"].cast(pa.list_(pa.float32())))
-    pq.write_table(table, "t.parquet", row_group_size=400)
-    with pa.ipc.new_stream("t.arrow", table.schema) as writer:
-        writer.write_table(table, max_chunksize=400)
-    trained("X.npy", out="npy", labels="y.npy", slice_rows=100)
-    wanted = evaluate("npy", "X.npy", labels="y.npy").accuracy
-    for name in "t.arrow", "t.parquet":
-        result = trained(name, out="run", label="label", slice_rows=100, valid="t.arrow", force=True)
-        np.testing.assert_array_equal(load_model("run").coef_, load_model("npy").coef_)
-        assert result.valid_accuracy == evaluate("run", name, labels="y.txt").accuracy == wanted
 
 
 def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
