@@ -198,10 +198,7 @@ def test_dask_predict(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     import streamsvm
 
-    stores = [
-        make_store(tmp_path / f"{name}.zarr", *make_problem(60, 12, 4, seed=seed))
-        for seed, name in enumerate("ab")
-    ]
+    stores = [make_store(tmp_path / f"{seed}.zarr", *make_problem(60, 12, 4, seed=seed)) for seed in (0, 1)]
     streamsvm.fit(stores[0], out=tmp_path / "run", passes=1, C=0.1, progress=False)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0"
@@ -212,9 +209,7 @@ def test_dask_predict(tmp_path: Path) -> None:
     assert out.count("60 rows") == 2
     for store in stores:
         streamsvm.predict(tmp_path / "run", store, tmp_path / "here.csv", force=True)
-        assert (tmp_path / "tables" / f"{store.stem}.csv").read_bytes() == (
-            tmp_path / "here.csv"
-        ).read_bytes()
+        assert (tmp_path / f"tables/{store.stem}.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
 
 
 def test_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

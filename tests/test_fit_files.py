@@ -174,9 +174,7 @@ def test_a_run_is_verified_with_the_data_that_it_made(text) -> None:
 def test_held_out_rows_of_classes_that_the_training_lacks_are_said(text) -> None:
     Path("other").write_text(Path("test").read_text().replace("\n1 ", "\n8 "))
     rows = Path("other").read_text().count("\n8 ")
-    with pytest.warns(
-        StreamsvmWarning, match=f"valid.zarr: {rows} of 100 rows have labels that the training"
-    ):
+    with pytest.warns(StreamsvmWarning, match=f"valid.zarr: {rows} of 100 rows have labels that"):
         streamsvm.fit("train", out="run", valid="other")
     Path("other").write_text("cat 1:1\ndog 2:1\n")
     with pytest.raises(StoreError, match=r"has no row of a class of the training data to measure with"):
@@ -190,22 +188,16 @@ def test_bad_input_is_named_by_its_line_and_converted_data_are_kept(text) -> Non
     assert not Path("run").exists()
     with pytest.raises(InputError, match="bad, line 2") as error:
         streamsvm.fit("train", out="other", valid="bad")
-    assert error.value.__notes__ == [
-        "other/data.zarr is kept: given instead of its files, it saves reading them again"
-    ]
+    assert "other/data.zarr is kept" in error.value.__notes__[0]
 
 
 def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
     Path("costs.csv").write_text("class,0,1,7\n0,0,1,1\n1,1,0,1\n7,1,1,0\n")
     with pytest.raises(InputError, match="the class '7' is unknown") as error:
         streamsvm.fit("train", out="run", costs="costs.csv")
-    assert error.value.__notes__ == [
-        "run/data.zarr is kept: given instead of its files, it saves reading them again"
-    ]
+    assert "run/data.zarr is kept" in error.value.__notes__[0]
     for reads in (inspect, streamsvm.resume):
-        with pytest.raises(
-            RunError, match=r"not a run yet: .* `fit\('run/data.zarr', out=.*'run'.*\)` trains"
-        ):
+        with pytest.raises(RunError, match=r"not a run yet: .* `fit\('run/data.zarr', out=.*'run'.*\)`"):
             reads("run")
     streamsvm.fit("run/data.zarr", out="run")
     streamsvm.fit("train", out="by-hand")

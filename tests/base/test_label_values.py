@@ -108,9 +108,7 @@ def test_unknown_and_missing_labels_are_told(tmp_path: Path) -> None:
     kept = ~pd.isna(y)
     expected = accuracy_score(np.where(kept, y, 77)[kept].astype(int), predicted[kept])
     for score in (Model.score, evaluate):
-        with pytest.warns(
-            StreamsvmWarning, match=r"labels unknown to the model, counted as wrong \(rows: 5\)"
-        ):
+        with pytest.warns(StreamsvmWarning, match=r"labels unknown .*, counted as wrong \(rows: 5\)"):
             found = score(model, X, y)
         assert (found if score is Model.score else found.accuracy) == pytest.approx(expected)
     assert found.n == N - 4
@@ -126,23 +124,16 @@ def test_unknown_and_missing_labels_are_told(tmp_path: Path) -> None:
         fit(X, pd.Series(CODES, dtype="Int64").where(np.arange(N) != 3))
 
     data = anndata.AnnData(X, obs=pd.DataFrame({"kind": CODES}, index=np.arange(N).astype(str)))
-    assert (
-        model.score(data, "kind")
-        == evaluate(model, data, "kind").accuracy
-        == pytest.approx(accuracy_score(CODES, predicted), rel=0, abs=1e-15)
-    )
+    accuracy = pytest.approx(accuracy_score(CODES, predicted), rel=0, abs=1e-15)
+    assert model.score(data, "kind") == evaluate(model, data, "kind").accuracy == accuracy
     store = make_store(tmp_path / "s.zarr", sp.csr_array(X), np.where(np.arange(N) < 4, 9, CODES))
-    with pytest.warns(
-        StreamsvmWarning, match=r"s.zarr: labels unknown to the model, counted as wrong .rows: 4"
-    ):
+    with pytest.warns(StreamsvmWarning, match=r"s.zarr: labels unknown .*, counted as wrong .rows: 4"):
         evaluate(model, store)
 
 
 def test_unknown_labels_are_wrong_and_class_weights_name_classes_by_value_or_text() -> None:
     model = fit(X, CODES, passes=3)
-    with pytest.warns(
-        StreamsvmWarning, match=rf"y: labels unknown to the model, counted as wrong .rows: {N}\)"
-    ):
+    with pytest.warns(StreamsvmWarning, match=rf"y: labels unknown .*, counted as wrong .rows: {N}\)"):
         assert model.score(X, CODES + 100) == 0
     with pytest.raises(ModelError, match="several labels a row"):
         model.score(X, [[0, 1]] * N)
@@ -247,9 +238,7 @@ def test_a_stream_of_integers_refuses_a_text(tmp_path: Path) -> None:
     from streamsvm_converters import TextSource
 
     path = write(tmp_path / "a", [3, 10, 3, "cat", 10])
-    with pytest.raises(
-        InputError, match=r"row 4 has the label 'cat', and the stream began with whole numbers"
-    ):
+    with pytest.raises(InputError, match=r"row 4 has the label 'cat', .* began with whole numbers"):
         streamsvm.online(TextSource([path]), out=tmp_path / "run")
     streamsvm.online(TextSource([path], classes=[3, 10, "cat"]), out=tmp_path / "named", C=1)
     assert load_model(tmp_path / "named").classes_.tolist() == ["3", "10", "cat"]

@@ -157,9 +157,7 @@ def test_missing_labels_are_what_pandas_and_pyarrow_take_for_missing(tmp_path: P
     report = convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", shuffle=False)
     assert stored(tmp_path / "a.zarr")[1] == by_pandas.dropna().tolist()
     assert report.unlabelled == len(MISSING_TEXTS)
-    assert (
-        "labels '01' and '1' are the same number but different classes; spell them alike" in report.warnings
-    )
+    assert "labels '01' and '1' are the same number" in report.warnings[0]
     # As text they are labels, and test data is read in the same way.
     report = convert([tmp_path / "t.csv"], tmp_path / "b.zarr", label="y", labels_as="text", shuffle=False)
     assert stored(tmp_path / "b.zarr")[1] == texts

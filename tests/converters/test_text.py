@@ -44,10 +44,7 @@ def test_index_base_and_width(write: Callable[..., Path], tmp_path: Path) -> Non
 
 
 def test_nothing_to_store(write: Callable[..., Path], tmp_path: Path) -> None:
-    as_csv, narrow = (
-        "if .* is a table, give format='csv'",
-        "line 2 has index 8, .* more than n_features=7",
-    )
+    as_csv, narrow = "if .* is a table, give format='csv'", "line 2 has index 8, .* more than n_features=7"
     for text, options, message in [
         ("", {}, "{path}: the input has no rows"),
         ("\n# nothing\n", {}, "{path}: the input has no rows"),

@@ -32,10 +32,8 @@ def test_missing_and_unknown_names_are_counted() -> None:
     model = [f"g{j}" for j in range(100)]
     match = match_features([f"h{j}" for j in range(5)] + model[:4:-1], model, "data")
     assert match.columns.tolist() == [-1] * 5 + list(range(99, 4, -1))
-    assert str(match.message) == (
-        "data: 95 of the 100 features of the model found by name; 5 are missing and taken as 0 ('g0', 'g1', "
-        "'g2', ...); 5 are unknown to it and left out ('h0', 'h1', 'h2', ...)"
-    )
+    for words in "data: 95 of the 100", "5 are missing and taken as 0 ('g0',", "5 are unknown", "('h0',":
+        assert words in str(match.message)
     match = match_features([*model, "new\nline"], model, "data")
     assert match.columns.tolist() == [*range(100), -1]
     assert "'new\\nline'" in str(match.message)

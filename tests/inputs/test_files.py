@@ -215,9 +215,7 @@ def test_invalid_rows_are_an_error_or_left_out_with_a_warning(folder: Path) -> N
     fit("a.zarr", out="run", passes=2, C=1.0)
     with pytest.raises(InputError, match=r"bad\.txt, line 4"):
         evaluate("run", "bad.txt")
-    with pytest.warns(
-        StreamsvmWarning, match=r"left out rows that are invalid \(1 in all, the first: bad.txt, line 4"
-    ):
+    with pytest.warns(StreamsvmWarning, match=r"invalid \(1 in all, the first: bad.txt, line 4"):
         found = evaluate("run", "bad.txt", on_error="skip")
     assert (found.n, found.accuracy) == (len(X), evaluate("run", "a.txt").accuracy)
     with pytest.raises(SettingsError, match="on_error says how a file is read"):

@@ -43,14 +43,10 @@ def test_a_zarr_store_replaced_while_it_is_open_gives_no_more_rows(problem, tmp_
         path.rename(aside)
         if deleted:
             shutil.rmtree(aside)
-        with pytest.raises(
-            StoreError, match=r"a\.zarr: the store was removed or replaced while it was in use"
-        ):
+        with pytest.raises(StoreError, match=r"a\.zarr: the store was removed or replaced"):
             read_all(store)
         (tmp_path / "b.zarr").rename(path)
-        with pytest.raises(
-            StoreError, match=r"a\.zarr: the store was replaced by another while it was in use"
-        ):
+        with pytest.raises(StoreError, match=r"a\.zarr: the store was replaced by another"):
             read_all(store)
 
 

@@ -64,9 +64,7 @@ def test_a_large_gap_that_passes_still_lower_is_a_hint_with_the_command_that_goe
     for name, words in {"tune": tune_it, "given": (*fit_it, "--C", 2), "fit": fit_it}.items():
         out = succeeds(*words, "--out", tmp_path / name, notes=True)
         gap = inspect(tmp_path / name)["result"]["relative_gap"]
-        hint = (
-            rf"far from the optimum: the relative gap is {gap:.3g}; `streamsvm resume (.*) --passes (.*)`(.*)"
-        )
+        hint = rf"optimum: the relative gap is {gap:.3g}; `streamsvm resume (.*) --passes (.*)`(.*)"
         run, passes, other = re.search(hint, out).groups()
         assert (run, other) == (str(tmp_path / name), ", or give a smaller --C" * (name == "given"))
     assert f"`streamsvm resume {run} --passes" in succeeds("resume", run, "--passes", 3)

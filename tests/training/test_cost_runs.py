@@ -95,9 +95,7 @@ def test_the_plan_counts_tables_of_pairs(tmp_path: Path) -> None:
     without = plan(store)["planned_bytes"]
     for given in ({"costs": COSTS}, {"tree": TREE}):
         assert plan(store, **given)["planned_bytes"] >= without + 2 * K * K * 4
-    with pytest.raises(
-        PlanError, match="the margins of all pairs of 5 classes take 200 B: too much for 100 B"
-    ) as e:
+    with pytest.raises(PlanError, match="all pairs of 5 classes take 200 B: too much for 100 B") as e:
         plan(store, costs=COSTS, memory=100)
     assert e.value.needed_memory == 200
 
@@ -124,9 +122,7 @@ DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
 
 
 @pytest.mark.engine
-def test_costs_that_were_changed_or_do_not_fit_the_classes_do_not_resume(
-    tmp_path: Path,
-) -> None:
+def test_costs_that_were_changed_or_do_not_fit_the_classes_do_not_resume(tmp_path: Path) -> None:
     """Compiled code takes them without looking at their shapes."""
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
     for damage, words in DAMAGE:
@@ -165,20 +161,14 @@ CLASSES_REFUSED = [
 
 
 SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
-    (
-        {"loss": "logistic", "costs": COSTS},
-        "loss must be one of .* with margins for each pair of classes, not 'logistic'",
-    ),
+    ({"loss": "logistic", "costs": COSTS}, "loss must be one of .* with margins .*, not 'logistic'"),
     ({"costs": COSTS, "tree": TREE}, "tree must be left out with costs"),
     ({"class_weight": {"0": "much"}}, "class_weight: the class '0' has the weight 'much'"),
     ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), and X has 70 rows"),
     ({"sample_weight": np.full(N, np.nan)}, r"sample_weight\[0\] is nan; weights are numbers from 0 on"),
     ({"sample_weight": np.full(N, -1)}, r"sample_weight\[0\] is -1"),
     ({"sample_weight": np.zeros(N)}, "all rows have the weight 0"),
-    (
-        {"sample_weight": np.eye(N)[3], "hold_out": "2/2"},
-        r"all rows but those that are held out \(2/2\) have",
-    ),
+    ({"sample_weight": np.eye(N)[3], "hold_out": "2/2"}, r"all rows but those .* held out \(2/2\) have"),
     ({"sample_weight": "column"}, "sample_weight must be one number for each row"),
     ({"groups": np.zeros(N)}, "groups does not apply to the loss ww"),
 ]

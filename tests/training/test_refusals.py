@@ -139,9 +139,7 @@ def reseal(path: Path, **changes: Any) -> None:
 def test_other_format_versions_are_refused(stopped: Path) -> None:
     settings = (stopped / "run.json").read_bytes()
     reseal(stopped / "run.json", version=99)
-    with pytest.raises(
-        RunError, match=f"run format 99, this program writes and resumes {format.RUN_VERSION}"
-    ):
+    with pytest.raises(RunError, match=f"run format 99, this program .* resumes {format.RUN_VERSION}"):
         resume(stopped)
     (stopped / "run.json").write_bytes(settings)
     reseal(stopped / "commit.json", version=99)

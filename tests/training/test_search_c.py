@@ -92,12 +92,7 @@ def test_of_equal_ones_the_largest_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("options", "change"),
-    [
-        ({}, sp.csr_array),
-        ({"C": 0.5}, None),
-        ({"splits": 2}, None),
-        ({}, lambda X: X[:499]),
-    ],
+    [({}, sp.csr_array), ({"C": 0.5}, None), ({"splits": 2}, None), ({}, lambda X: X[:499])],
 )
 def test_others_have_no_search(options: dict[str, Any], change: Any) -> None:
     X, y = problem()

