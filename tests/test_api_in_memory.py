@@ -87,11 +87,8 @@ def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Pa
 
 
 def test_layers_are_those_of_a_file(atlas: anndata.AnnData, tmp_path: Path) -> None:
-    path, y, latent = (
-        tmp_path / "atlas.h5ad",
-        atlas.obs["cell_type"].to_numpy(),
-        atlas.X.toarray()[:, :5] + 0.5,
-    )
+    path, y = tmp_path / "atlas.h5ad", atlas.obs["cell_type"].to_numpy()
+    latent = atlas.X.toarray()[:, :5] + 0.5
     atlas.obsm.update({"X_scVI": latent, "frame": pd.DataFrame(latent, atlas.obs_names, list("abcde"))})
     atlas.write_h5ad(path)
     cases: list[tuple[dict[str, Any], Any, list[str] | None]] = [
@@ -135,16 +132,14 @@ def test_warnings_point_at_the_line_of_the_caller(atlas: anndata.AnnData, tmp_pa
     fewer = atlas[:, :3].copy()
     fewer.write_h5ad(tmp_path / "fewer.h5ad")
     (tmp_path / "genes").write_text("gene1\nx\n")
-
+    chosen = f"select={tmp_path / 'genes'}"
     for call in (
         lambda: model.predict(fewer),
         lambda: evaluate(model, fewer, "cell_type"),
         lambda: list(predict(model, fewer).labels),
         lambda: evaluate(model, tmp_path / "fewer.h5ad", "cell_type"),
-        lambda: fit(atlas, "cell_type", transform=f"select={tmp_path / 'genes'}"),
-        lambda: fit(
-            tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "a", transform=f"select={tmp_path / 'genes'}"
-        ),
+        lambda: fit(atlas, "cell_type", transform=chosen),
+        lambda: fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "a", transform=chosen),
         lambda: fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "b", valid=tmp_path / "fewer.h5ad"),
     ):
         with pytest.warns(StreamsvmWarning) as caught:

@@ -47,10 +47,7 @@ def test_the_budget_of_a_remedy_is_enough_in_a_shell_too() -> None:
 
 
 def test_who_divides_the_budget_names_the_whole_of_it() -> None:
-    with (
-        pytest.raises(PlanError, match=r"a row is long; give at least memory=3_000$") as caught,
-        part_of_memory(3),
-    ):
+    with pytest.raises(PlanError, match=r"; give at least memory=3_000$") as caught, part_of_memory(3):
         raise PlanError("a row is long", needed_memory=1000)
     assert caught.value.needed_memory == 3000
     assert caught.value.remedy.options == {"memory": 3000}

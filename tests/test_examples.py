@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import importlib.util
 import os
@@ -11,10 +12,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anndata
+import joblib
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import warm_process
 from helpers import make_problem, make_store, text_lines
 from run_files import model_bytes
+
+import streamsvm
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -62,9 +70,6 @@ def number(pattern: str, text: str) -> float:
 
 @pytest.mark.more
 def test_atlas(tmp_path: Path) -> None:
-    import anndata
-    import pyarrow.parquet as pq
-
     out, messages = run_example("atlas.py", tmp_path)
     right = number(r"right: ([\d.]+) of all cells", out)
     assert right > 0.93
@@ -83,8 +88,6 @@ def test_atlas(tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_texts(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     out, _ = run_example("texts.py", tmp_path)
     assert number(r"right: ([\d.]+) of", out) > 0.95
     assert 0.9 < number(r"progressive accuracy ([\d.]+)", out) < 1
@@ -99,9 +102,6 @@ def test_texts(tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_the_example_of_tables(tmp_path: Path) -> None:
-    import joblib
-    import pandas as pd
-
     X, labels = make_problem(300, 3, 3)
     people = pd.DataFrame(X.toarray(), columns=["age", "height", "income"])
     people["town"] = ["Ulm", "Bonn", "Kiel"] * 100
@@ -114,8 +114,6 @@ def test_the_example_of_tables(tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_the_example_of_embeddings(tmp_path: Path) -> None:
-    import numpy as np
-
     X, labels = make_problem(400, 20, 4, density=1)
     np.save(tmp_path / "vectors.npy", X.toarray().astype(np.float32))
     np.save(tmp_path / "labels.npy", labels)
@@ -160,13 +158,8 @@ def test_the_python_example(text: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("block_rows", [None, 17])
 def test_walrus(tmp_path: Path, block_rows: int | None) -> None:
-    import numpy as np
-    from sklearn.datasets import dump_svmlight_file
-
-    import streamsvm
-
     X, labels = make_problem(70, 11, 5, noise=1.5, empty=1)
-    dump_svmlight_file(X, labels, str(tmp_path / "train.libsvm"))
+    (tmp_path / "train.libsvm").write_text("".join(text_lines(X, labels)))
     streamsvm.convert([tmp_path / "train.libsvm"], tmp_path / "train.zarr")
     walrus, lines = load_example("walrus"), []
     W, average, *objectives = walrus.train(
@@ -196,8 +189,6 @@ def test_the_command_line_of_walrus(tmp_path: Path) -> None:
 
 def test_dask_predict(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    import streamsvm
-
     stores = [make_store(tmp_path / f"{seed}.zarr", *make_problem(60, 12, 4, seed=seed)) for seed in (0, 1)]
     streamsvm.fit(stores[0], out=tmp_path / "run", passes=1, C=0.1, progress=False)
     with distributed.LocalCluster(
@@ -214,12 +205,6 @@ def test_dask_predict(tmp_path: Path) -> None:
 
 def test_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fastapi = pytest.importorskip("fastapi")
-    import asyncio
-
-    import numpy as np
-
-    import streamsvm
-
     X, codes = make_problem(60, 12, 4)
     model = streamsvm.fit(X, np.array(list("abcd"))[codes], transform="none")
     model.save(tmp_path / "model")

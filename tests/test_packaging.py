@@ -28,9 +28,8 @@ def test_every_folder_with_modules_is_a_package_of_the_wheel() -> None:
     done = run(code=code, cwd=ROOT, bare=True)
     modules = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     folders = {path.parent.relative_to(ROOT).parts for path in modules}
-    assert sorted(done.out.split()) == sorted(
-        ".".join([FOLDERS[folder], *inner]) for folder, *inner in folders
-    )
+    expected = [".".join([FOLDERS[folder], *inner]) for folder, *inner in folders]
+    assert sorted(done.out.split()) == sorted(expected)
 
 
 def test_every_file_that_is_no_module_is_packed() -> None:
@@ -52,9 +51,8 @@ def test_every_file_that_is_no_module_is_packed() -> None:
 def test_the_version_is_that_of_the_module() -> None:
     assert "version" not in PROJECT
     assert importlib.metadata.version("streamsvm") == streamsvm.__version__
-    done = subprocess.run(
-        [sys.executable, "-m", "streamsvm", "--version"], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "streamsvm", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"{streamsvm.__version__}\n"
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {streamsvm.__version__}\n" in citation

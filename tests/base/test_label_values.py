@@ -160,10 +160,8 @@ def write(path: Path, labels: list[Any]) -> Path:
     elif path.suffix == ".parquet":
         frame.to_parquet(path)
     elif path.suffix == ".h5ad":
-        data = anndata.AnnData(
-            frame[["a", "b"]].to_numpy(), obs=frame[["y"]].set_index(frame.index.astype(str))
-        )
-        data.write_h5ad(path)
+        obs = frame[["y"]].set_index(frame.index.astype(str))
+        anndata.AnnData(frame[["a", "b"]].to_numpy(), obs).write_h5ad(path)
     else:
         path.write_text("".join(f"{label} 1:{i} 2:1\n" for i, label in enumerate(labels)))
     return path

@@ -194,10 +194,9 @@ def test_progress_is_a_bool_or_a_function(folder: Path) -> None:
 def test_each_pass_is_a_line_with_what_was_measured(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    data = folder / "a.zarr"
     with caplog.at_level(logging.INFO, logger="streamsvm"):
-        result = streamsvm.fit(
-            folder / "a.zarr", out=tmp_path / "run", passes=3, gap="pass", valid=folder / "a.zarr"
-        )
+        result = streamsvm.fit(data, out=tmp_path / "run", passes=3, gap="pass", valid=data)
     lines = [record.getMessage() for record in caplog.records if record.name == "streamsvm"]
     passes = [line for line in lines if line.startswith("pass ")]
     assert len(passes) == result.passes == 3

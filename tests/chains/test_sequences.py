@@ -256,9 +256,8 @@ def test_weights_of_rows_are_averaged_over_a_group(problem) -> None:
     left_out = np.where(qid == qid[0], 0.0, 1.0)
     kept = qid != qid[0]
     without = fit(X[kept], labels[kept], groups=qid[kept], **options).result
-    assert fit(X, labels, groups=qid, sample_weight=left_out, **options).result.dual == pytest.approx(
-        without.dual, rel=1e-4
-    )
+    found = fit(X, labels, groups=qid, sample_weight=left_out, **options).result
+    assert found.dual == pytest.approx(without.dual, rel=1e-4)
 
 
 def test_groups_may_be_the_name_of_a_column_of_obs(problem) -> None:

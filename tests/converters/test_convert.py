@@ -35,9 +35,7 @@ def files(folder: Path) -> list[str]:
 def test_like(text: Path, tmp_path: Path) -> None:
     convert([text], tmp_path / "train.zarr")
     (tmp_path / "test.svm").write_text("1 3:1 4:1 1000000000000:1\n1 1:1 4:0\n")
-    report = convert(
-        [tmp_path / "test.svm"], tmp_path / "test.h5", like=tmp_path / "train.zarr", shuffle=False
-    )
+    report = convert(tmp_path / "test.svm", tmp_path / "test.h5", like=tmp_path / "train.zarr", shuffle=False)
     assert (report.d, report.n_classes, report.index_base) == (3, 2, 1)
     assert (report.unseen_features, report.unseen_labels, report.explicit_zeros) == (3, 0, 0)
     assert lines_of(tmp_path / "test.h5") == ["1 3:1.0", "1 1:1.0"]
@@ -141,10 +139,7 @@ def test_the_working_folder_of_another_is_left_alone(text: Path, tmp_path: Path)
     assert (tmp_path / "elsewhere/thesis").exists()
     work = tmp_path / ".a.h5.partial"
     work.mkdir()
-    with (
-        locked(work / "lock", StoreError, "the test"),
-        pytest.raises(StoreError, match="in use by another process"),
-    ):
+    with locked(work / "lock", StoreError, "the test"), pytest.raises(StoreError, match="in use by another"):
         convert([text], tmp_path / "a.h5")
     assert work.exists()  # the other's
 

@@ -138,9 +138,8 @@ def test_whole_numbers_that_were_rounded_are_no_labels(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"y": 9007199254740993, "n": 1}\n{"y": 9007199254740992, "n": 2}\n')
     with pytest.raises(InputError, match=r"row 1: .* 9007199254740992 may have been rounded; .* as text"):
         convert([tmp_path / "t.jsonl"], tmp_path / "a.zarr", label="y")
-    (tmp_path / "t.jsonl").write_text(
-        '{"y": 9007199254740991, "n": 1}\n{"y": null, "n": 2}\n{"y": 7, "n": 2}\n'
-    )
+    lines = ['{"y": 9007199254740991, "n": 1}', '{"y": null, "n": 2}', '{"y": 7, "n": 2}']
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
     convert([tmp_path / "t.jsonl"], tmp_path / "a.zarr", label="y", shuffle=False)
     assert labels_of(tmp_path / "a.zarr") == ["9007199254740991", "7"]
 

@@ -14,12 +14,8 @@ from streamsvm_converters import convert
 
 from streamsvm.errors import InputError
 
-LISTS, GROUPS, FROM_1, DOUBLE = (
-    {"multilabel": True},
-    {"groups": True},
-    {"index_base": 1},
-    {"dtype": "float64"},
-)
+LISTS, GROUPS = {"multilabel": True}, {"groups": True}
+FROM_1, DOUBLE = {"index_base": 1}, {"dtype": "float64"}
 TOO_LARGE = ["1e39", "-1e39", "3.4028235677973366e38", "1e400", "1e999999999999", "9" * 50 + ".1"]
 ABOVE = [str(2**62 - 1), str(2**63), str(2**64 + 1), "0000009" + "9" * 22]
 NO_VALUES = (

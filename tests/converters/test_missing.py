@@ -90,9 +90,7 @@ def test_missing_numbers_are_replaced_as_scikit_learn_does(
     # New data gets the means and indicators of the training data, and its label column, too.
     new = frame[:80].assign(whole=pd.array([None, *range(79)], "Float64"))
     write(new, tmp_path / "new.parquet")
-    report = convert(
-        [tmp_path / "new.parquet"], tmp_path / "b.zarr", like=out, dtype="float64", shuffle=False
-    )
+    report = convert(tmp_path / "new.parquet", tmp_path / "b.zarr", like=out, dtype="float64", shuffle=False)
     np.testing.assert_allclose(stored(tmp_path / "b.zarr")[0], expected(new, missing, frame), rtol=1e-12)
 
 

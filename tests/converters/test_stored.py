@@ -15,14 +15,7 @@ from stored_rows import stored
 from streamsvm_converters import convert, open_reader
 from streamsvm_converters.kinds import stored as reader_module
 
-from streamsvm.errors import (
-    InputError,
-    PlanError,
-    SettingsError,
-    StoreError,
-    StreamsvmError,
-    StreamsvmWarning,
-)
+from streamsvm.errors import InputError, PlanError, SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import open_store
 
 N, D = 300, 40
@@ -145,7 +138,7 @@ def test_what_cannot_be_converted_is_named(cells, X) -> None:
     np.savez_compressed("x.npz", X=X.toarray(), y=y)
     np.savez_compressed("wide.npz", X=np.ones((N, D + 1)), y=y)
     np.savez_compressed("objects.npz", X=np.full((N, D), None), y=y)
-    refused: list[tuple[str, type[StreamsvmError], str, dict[str, Any]]] = [
+    refused: list[tuple[str, type[Exception], str, dict[str, Any]]] = [
         ("a.h5ad", SettingsError, "text does not apply to AnnData", {"text": "body"}),
         ("a.h5ad", SettingsError, "on_error does not apply to AnnData", {"on_error": "skip"}),
         ("store.zarr", InputError, r"store\.zarr is a store already", {}),

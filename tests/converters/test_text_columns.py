@@ -48,9 +48,7 @@ def test_rows_are_those_of_the_hashing_vectorizer(
     frame: pd.DataFrame, options: dict, vectorizer: dict, tmp_path: Path
 ) -> None:
     frame.to_parquet(tmp_path / "t.parquet")
-    convert(
-        [tmp_path / "t.parquet"], tmp_path / "a.zarr", label="topic", text="body", shuffle=False, **options
-    )
+    convert(tmp_path / "t.parquet", tmp_path / "a.zarr", label="topic", text="body", shuffle=False, **options)
     wanted = HashingVectorizer(**vectorizer).transform(frame["body"])
     with open_store(tmp_path / "a.zarr") as store:
         rows = store.rows(0, store.n_rows)

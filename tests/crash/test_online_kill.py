@@ -105,9 +105,7 @@ def test_killed_and_resumed(launcher, text, reference, quick_path, name: str, nu
         for key in ("rows", "classes", "features", "progressive_accuracy", "empty_rows", "input"):
             assert result[key] == said[key], key
         left = {path.name for path in (folder / "run").iterdir() if not path.name.startswith("committed-")}
-        assert left == {
-            *("run.json", "lock", "commit.json", "metrics.jsonl", "model"),
-        }
+        assert left == {"run.json", "lock", "commit.json", "metrics.jsonl", "model"}
         lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
         assert [line["rows"] for line in lines] == [*(2**i for i in range(11)), said["rows"]]
     print(name, number, collections.Counter(struck))

@@ -34,10 +34,8 @@ def test_a_table_is_read_from_arrays_and_files_and_by_its_names() -> None:
         assert found.flags.c_contiguous
         np.testing.assert_array_equal(found, TABLE.astype(np.float32))
     numbers = pd.DataFrame(TABLE, index=[1, 2, 10], columns=[1, 2, 10])
-    order = [2, 0, 1]
-    np.testing.assert_array_equal(
-        read_costs(numbers, ["10", "1", "2"]), TABLE[np.ix_(order, order)].astype(np.float32)
-    )
+    expected = TABLE[np.ix_([2, 0, 1], [2, 0, 1])].astype(np.float32)
+    np.testing.assert_array_equal(read_costs(numbers, ["10", "1", "2"]), expected)
 
 
 HEADER = b"{'descr': f8}\n"

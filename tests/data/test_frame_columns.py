@@ -89,8 +89,9 @@ def test_text_where_the_model_has_numbers_is_refused(
 ) -> None:
     with pytest.raises(ModelError, match="column 'age' holds"):
         model.predict(people.assign(age="old"))
-    of_numbers = fit(people[["age", "member"]].astype(float), groups)
-    np.testing.assert_array_equal(of_numbers.predict(people), of_numbers.predict(people[["age", "member"]]))
+    numbers = people[["age", "member"]].astype(float)
+    of_numbers = fit(numbers, groups)
+    np.testing.assert_array_equal(of_numbers.predict(people), of_numbers.predict(numbers))
 
 
 def test_a_column_of_dtype_category_has_categories_though_these_are_numbers() -> None:

@@ -56,9 +56,8 @@ def test_iterates_are_those_of_the_plain_kernels(
     if average:
         assert found.last_iterate == pytest.approx(expected.last_iterate, rel=1e-7)
     plain, common = (np.asarray(dense(tmp_path / name)) for name in ("plain", "common"))
-    np.testing.assert_allclose(
-        common - common.mean(axis=1, keepdims=True), plain, rtol=0, atol=1e-7 * np.abs(plain).max()
-    )
+    common -= common.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(common, plain, rtol=0, atol=1e-7 * np.abs(plain).max())
 
 
 def dense(run: Path) -> Any:
@@ -72,12 +71,7 @@ def test_scores_that_count_as_one_do_so_in_the_first_pass_alone(
     """Of rows without duals, too: of many of them no later pass would ever find the dual."""
     monkeypatch.setattr(plain_visits, "_TIE_TOLERANCE", 0.9)
     overlapping = make_store(tmp_path / "a.zarr", *make_problem(300, 60, 10, noise=0.5, density=0.3))
-    options: dict[str, Any] = {
-        "dtype": "float64",
-        "inner_passes": 0,
-        "C": 1.0,
-        "average": False,
-    }
+    options: dict[str, Any] = {"dtype": "float64", "inner_passes": 0, "C": 1.0, "average": False}
     common = MemoryPolicy(common_dual_classes=2, many_classes=2)
     found = fit_with(common, overlapping, out=tmp_path / "run", passes=300, tol=1e-4, **options)
     assert found.status == "converged"
@@ -119,6 +113,5 @@ def test_a_matrix_in_memory_is_trained_alike(
     model = fit(X, y, **options)
     expected = fit_with(COMMON, store, out=tmp_path / "run", inner_passes=0, **options)
     assert model.result.dual == pytest.approx(expected.dual, rel=1e-5)
-    np.testing.assert_allclose(
-        model.decision_function(X), load_model(tmp_path / "run").decision_function(X), rtol=0, atol=1e-5
-    )
+    scores = load_model(tmp_path / "run").decision_function(X)
+    np.testing.assert_allclose(model.decision_function(X), scores, rtol=0, atol=1e-5)

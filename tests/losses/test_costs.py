@@ -31,12 +31,7 @@ pytestmark = pytest.mark.engine
 
 N_PROBLEMS, QUICK = 50, 6
 # Of each module one loss is tried, and the others with the marker `more`: each compiles for seconds.
-USUAL = {
-    ("ww", 0.5): (),
-    ("cs", 1.0): pytest.mark.more,
-    ("llw", 1.0): pytest.mark.more,
-    ("ovr2", 1.0): pytest.mark.more,
-}
+USUAL = ("ww", 0.5)
 
 
 def formulations(fact: str = "") -> list[Any]:
@@ -47,7 +42,7 @@ def formulations(fact: str = "") -> list[Any]:
         for margin in loss.margins
         if not fact or getattr(loss, fact)
     ]
-    return [pytest.param(*pair, marks=USUAL.get(pair, pytest.mark.more)) for pair in found]
+    return few(found, USUAL)
 
 
 quick_and_others = pytest.mark.parametrize(

@@ -247,10 +247,8 @@ def test_names_of_one_side_alone_go_by_position_and_are_warned_of(
         np.testing.assert_array_equal(scores, coef[:, :K])
         assert caught[0].filename == __file__
     np.testing.assert_array_equal(load_model(folder).decision_function(numbered), coef[:, :K])
-    with (
-        pytest.warns(StreamsvmWarning, match=without),
-        pytest.raises(ModelError, match="the data has 11 features, the model 12"),
-    ):
+    refused = pytest.raises(ModelError, match="the data has 11 features, the model 12")
+    with pytest.warns(StreamsvmWarning, match=without), refused:
         load_model(folder).predict(table.iloc[:, 1:])
 
 

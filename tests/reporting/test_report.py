@@ -231,12 +231,8 @@ def test_refusals(run: Path, tmp_path: Path) -> None:
 
 # -- names and sizes -------------------------------------------------------------------------------
 
-NASTY = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(2)>',
-    "a&amp;b $x^ {0} %s ${name}",
-    "كبد 肝臓 \U0001f9ec",
-]
+NASTY = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a&amp;b $x^ {0} %s ${name}"]
+NASTY.append("كبد 肝臓 \U0001f9ec")
 
 
 def test_names_from_data_are_escaped_and_shown_as_they_are(tmp_path: Path) -> None:

@@ -84,9 +84,8 @@ def test_sparse_weights_give_the_model_of_the_matrix(
 
     found = fit_with(IN_FILES, store, out=tmp_path / "sparse", progress=measure, **options)
     assert list(sizes) == ["weights-sparse.bin"]
-    np.testing.assert_allclose(
-        load_model(tmp_path / "sparse").coef_, load_model(tmp_path / "matrix").coef_, rtol=0, atol=2e-8
-    )
+    sparse, matrix = (load_model(tmp_path / name).coef_ for name in ("sparse", "matrix"))
+    np.testing.assert_allclose(sparse, matrix, rtol=0, atol=2e-8)
     for name in ("primal", "dual", "train_accuracy", "progressive_accuracy"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-7), name
     if average:

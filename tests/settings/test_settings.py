@@ -39,11 +39,7 @@ def test_every_setting_takes_the_types_of_numpy(settings: type) -> None:
     assert dataclasses.asdict(settings(**numpy)) == given
     assert settings(**json.loads(json.dumps(vars(settings(**numpy))))) == settings(**given)
     assert Settings(loss=np.str_("wws"), smooth=np.float64(0.25)).smooth == 0.25  # of few losses
-    for whole, real in (
-        (np.int8(2), np.float32(2)),
-        (np.array(2)[()], fractions.Fraction(2)),
-        (np.uint32(2), 2),
-    ):
+    for whole, real in (np.uint32(2), np.float32(2)), (np.array(2)[()], fractions.Fraction(2)):
         given = Settings(passes=whole, C=real)
         assert json.dumps(vars(given)) == json.dumps(vars(Settings(passes=2, C=2.0)))
 

@@ -55,12 +55,9 @@ def write(adata: anndata.AnnData, path: Path) -> None:
                 adata.write_zarr(path)
 
 
-@pytest.mark.parametrize(
-    ("stored", "given"),
-    [("f4", "f4"), ("f8", "f8"), ("i8", "f4"), ("u2", "f4"), ("bool", "f4")],
-)
-def test_reads_what_anndata_wrote(target, stored, given):
-    adata = cells(stored)
+@pytest.mark.parametrize("stored", ["f4", "f8", "i8", "u2", "bool"])
+def test_reads_what_anndata_wrote(target, stored):
+    adata, given = cells(stored), "f8" if stored == "f8" else "f4"
     write(adata, target)
     with open_store(target, label="celltype") as store:
         assert not store.native
@@ -220,9 +217,8 @@ def test_labels_of_any_kind(target, values, classes, monkeypatch):
             codes = [classes.index(text) for text in texts[start:stop]]
             assert_rows_equal(store.rows(start, stop), adata.X[known][start:stop], codes)
             assert store.names(start, stop).tolist() == adata.obs_names[known][start:stop].tolist()
-            np.testing.assert_array_equal(
-                np.diff(store.indptr(start, stop)), np.diff(adata.X[known][start:stop].indptr)
-            )
+            sizes = np.diff(adata.X[known][start:stop].indptr)
+            np.testing.assert_array_equal(np.diff(store.indptr(start, stop)), sizes)
         assert store.class_counts.tolist() == [(texts == name).sum() for name in classes]
         store.verify()
 

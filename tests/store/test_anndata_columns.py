@@ -78,11 +78,8 @@ def test_an_indicator_in_obsm_gives_several_labels_a_row(target, kind, monkeypat
 def test_weights_are_a_column_of_numbers(target):
     adata = cells()
     rng = np.random.default_rng(1)
-    columns = {
-        "w": rng.exponential(size=120),
-        "small": rng.random(120).astype("f4"),
-        "kept": rng.random(120) < 0.5,
-    }
+    columns = {"w": rng.exponential(size=120), "small": rng.random(120).astype("f4")}
+    columns["kept"] = rng.random(120) < 0.5
     for name, values in columns.items():
         adata.obs[name] = values
     write(adata, target)

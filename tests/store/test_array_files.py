@@ -147,12 +147,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_archives_that_cannot_be_read_where_they_lie_name_convert(tmp_path: Path) -> None:
     path, sparse = tmp_path / "X.npz", scipy.sparse.csr_matrix(X)
     archives: list[tuple[Callable[[], object], str, type, str]] = [
-        (
-            lambda: np.savez_compressed(path, X=X, y=y),
-            "y",
-            StoreError,
-            "compressed or sparse.*make a.*convert",
-        ),
+        (lambda: np.savez_compressed(path, X=X, y=y), "y", StoreError, r"compressed or sparse.*convert"),
         (lambda: scipy.sparse.save_npz(path, sparse), "y", StoreError, r"compressed or sparse.*convert"),
         (lambda: np.savez(path, X=X, Z=X, y=y), "y", StoreError, r"2 arrays of two axes, not one: X\.npy"),
         (lambda: np.savez(path, X=X, y=y), "z", InputError, "no array 'z'; it has X, y"),

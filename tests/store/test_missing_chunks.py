@@ -120,10 +120,8 @@ def test_lost_chunks_of_a_dense_matrix_are_one_warning(copied: tuple[Path, str])
     size = CHUNK * (2 if kind == "shards" else 1), 8 * (2 if kind == "shards" else 1)
     for row in 1, 3:
         expected[row * size[0] : (row + 1) * size[0], size[1] : 2 * size[1]] = 0
-    with (
-        pytest.warns(StreamsvmWarning, match="lacks chunks"),
-        open_store(path, label="type", layer="dense") as store,
-    ):
+    warned = pytest.warns(StreamsvmWarning, match="lacks chunks")
+    with warned, open_store(path, label="type", layer="dense") as store:
         rows = store.rows(0, N)
     found = np.zeros_like(expected)
     found[np.repeat(np.arange(N), np.diff(rows.indptr)), rows.indices] = rows.data

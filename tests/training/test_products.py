@@ -124,9 +124,8 @@ def test_weights_in_files_and_little_room_for_duals_give_the_same_model(
     options = {**OPTIONS, "label": "label", "average": False}
     fit(store, out=tmp_path / "memory", **options)
     fit_with(policy, store, out=tmp_path / "other", **options)
-    np.testing.assert_allclose(
-        load_model(tmp_path / "other").coef_, load_model(tmp_path / "memory").coef_, rtol=1e-9, atol=1e-12
-    )
+    other, memory = (load_model(tmp_path / name).coef_ for name in ("other", "memory"))
+    np.testing.assert_allclose(other, memory, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("split", ["rows", "classes"])

@@ -58,9 +58,8 @@ def test_metrics_report_and_result_agree(tmp_path: Path, store: Path) -> None:
         assert record["train_accuracy"] == record["valid_accuracy"]
     last = passes[-1]
     for name in ("primal", "dual", "gap", "relative_gap", "gap_decay", "train_accuracy", "valid_accuracy"):
-        assert getattr(result, name) == (
-            last.get(f"average_{name}", last[name]) if result.averaged else last[name]
-        )
+        own = f"average_{name}" if result.averaged else name
+        assert getattr(result, name) == last.get(own, last[name])
     assert result.progressive_accuracy == passes[0]["progressive_accuracy"]
     assert Path(result.model) == tmp_path / "run/model"
     assert result.peak_memory_bytes >= max(record["peak_memory_bytes"] for record in passes)

@@ -65,13 +65,10 @@ def test_transforms_of_dense_rows(
         assert (np.diff(dense.indptr(start, stop)) >= np.diff(found.indptr)).all()
         np.testing.assert_allclose(found.norm2, expected.norm2, rtol=1e-6)
         found = sparse_rows(found, expected.indices.dtype)
-        width = dense.n_features
-        one, other = (
-            sp.csr_array((r.data, r.indices, r.indptr), (stop - start, width)) for r in (found, expected)
-        )
-        np.testing.assert_allclose(
-            one.toarray(), other.toarray(), rtol=1e-6 if one.dtype == np.float32 else 1e-14
-        )
+        shape = (stop - start, dense.n_features)
+        one, other = (sp.csr_array((r.data, r.indices, r.indptr), shape) for r in (found, expected))
+        rounding = 1e-6 if one.dtype == np.float32 else 1e-14
+        np.testing.assert_allclose(one.toarray(), other.toarray(), rtol=rounding)
         assert one.has_canonical_format
 
 

@@ -75,9 +75,8 @@ def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
     assert pytest.approx(of_store.C) == of_matrix.C
     accuracies = [[row["valid_accuracy"] for row in found.tried] for found in (of_store, of_matrix)]
     np.testing.assert_allclose(*accuracies, atol=0.01)  # the order of the blocks differs
-    np.testing.assert_array_equal(
-        of_matrix.model.predict(X).astype(str), load_model(tmp_path / "run").predict(X)
-    )
+    predicted = load_model(tmp_path / "run").predict(X)
+    np.testing.assert_array_equal(of_matrix.model.predict(X).astype(str), predicted)
     tried = [row["C"] for row in of_matrix.tried]
     assert tried == pytest.approx([automatic_c(X) * 2.0**k for k in range(-4, 6)])
 
