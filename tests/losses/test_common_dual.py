@@ -56,7 +56,7 @@ def test_iterates_are_those_of_the_plain_kernels(
     if average:
         assert found.last_iterate == pytest.approx(expected.last_iterate, rel=1e-7)
     plain, common = (np.asarray(dense(tmp_path / name)) for name in ("plain", "common"))
-    common -= common.mean(axis=1, keepdims=True)
+    common = common - common.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(common, plain, rtol=0, atol=1e-7 * np.abs(plain).max())
 
 

@@ -29,15 +29,12 @@ def test_dual_rises_from_pass_to_pass_and_bounds_every_primal(tmp_path: Path, lo
 def test_without_a_measured_gap_no_figure_is_reported_as_exact(tmp_path: Path) -> None:
     store = make_store(tmp_path / "a.h5", *make_problem(40, D, K))
     seen = []
-    result = fit(
-        store, out=tmp_path / "run", passes=2, gap="none", progress=lambda *step: seen.append(step[0])
-    )
+    options = {"passes": 2, "progress": lambda *step: seen.append(step[0])}
+    result = fit(store, out=tmp_path / "run", gap="none", **options)
     exact = (result.primal, result.dual, result.gap, result.relative_gap)
     assert (*exact, result.train_accuracy) == (None,) * 5
     assert set(seen) == {"pass 1 of 2", "pass 2 of 2"}
-    result = fit(
-        store, out=tmp_path / "end", passes=2, gap="end", progress=lambda *step: seen.append(step[0])
-    )
+    result = fit(store, out=tmp_path / "end", gap="end", **options)
     assert "gap 1" not in seen
     assert "gap" not in result.history[0]
     assert result.averaged

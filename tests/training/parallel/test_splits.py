@@ -11,12 +11,13 @@ import reference
 from cases import few
 from helpers import dense_duals, make_problem, make_store
 from helpers import plain_fit as fit
-from run_files import kept_duals, metrics_of, model_bytes, stop_after, without_times
+from resuming import assert_resumes
+from run_files import kept_duals, metrics_of, model_bytes, without_times
 from small_problem import of_loss
 from streamsvm_converters import convert
 
-from streamsvm import load_model, plan, resume
-from streamsvm.errors import Interrupted, PlanError, SettingsError
+from streamsvm import load_model, plan
+from streamsvm.errors import PlanError, SettingsError
 from streamsvm.losses import ROW_LOSSES
 from streamsvm.run.duals import DualFormat
 from streamsvm.training.parallel.class_groups import group_classes
@@ -143,15 +144,8 @@ def test_the_average_of_the_last_half_is_the_model(problem, split: str, splits: 
 def test_a_run_stopped_and_resumed_by_other_workers_gives_the_same_model(
     tmp_path: Path, store: Path, split: str
 ) -> None:
-    settings = {
-        "split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "gap": "pass", "dtype": "float64"
-    }  # fmt: skip
-    fit(store, out=tmp_path / "whole", **settings)
-    for n in (1, 2, 4, 7, 11):
-        with pytest.raises(Interrupted):
-            fit(store, out=tmp_path / "run", stop=stop_after(n), force=True, workers=1, **settings)
-        resume(tmp_path / "run", workers=2)
-        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole"), n
+    settings = {"split": split, "splits": 2, "block_rows": BLOCK, "gap": "pass", "dtype": "float64"}
+    assert_resumes(tmp_path, store, (1, 2, 4, 7, 11), workers=2, passes=3, **settings)
 
 
 @pytest.mark.engine
