@@ -17,7 +17,7 @@ from helpers import as_rows, make_store, text_lines
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_svmlight_file, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from streamsvm import convert, fit, load_model, online, open_store, plan, tune
+from streamsvm import convert, fit, load_model, online, open_store, plan, resume, tune
 from streamsvm.errors import ScaleWarning
 from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.transforms import parse_transforms
@@ -155,6 +155,7 @@ def test_tables_with_numbers_are_standardised(people: Path, tmp_path: Path) -> N
     assert "transform center,scale=std,bias (--transform none: without)" in shown
     settings = json.loads((tmp_path / "run/run.json").read_text())["settings"]
     assert settings["transform"] == "center,scale=std,bias"
+    resume(tmp_path / "run", passes=4)  # with the same means
     with open_store(people / "people.zarr") as store:
         rows, names = store.rows(0, 400), store.feature_names()
         X = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(400, store.n_features)).toarray()
