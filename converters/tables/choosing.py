@@ -58,8 +58,8 @@ def choose_encoding(
     asked = {options.label, *options.drop, *options.columns, *options.categorical}
     index = [] if text else sorted({name for table in tables for name in table.index} - asked)
     if index:
-        shown = listed([name or "(the first, which has no name)" for name in index])
-        notes.append(f"columns that name the rows, and so are not features: {shown}")
+        shown = listed([name or "(the first, without a name)" for name in index])
+        notes.append(f"columns that name the rows, and are no features: {shown}")
     left_out = {options.label, *options.drop, *index}
     every = () if text else first.columns
     names = [name for name in options.columns or every if name not in left_out]

@@ -43,7 +43,7 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
         return None
     needed, (part, parts) = ROW_BYTES * store.n_rows, parse_part(hold_out)
     if store.members and needed > memory:
-        raise PlanError(f"{store.path}: its parts take {needed:,} bytes", needed_memory=needed)
+        raise PlanError(f"{store.path}: holding out rows takes {needed:,} bytes", needed_memory=needed)
     made = store.facts.parts_of
     made[parts] = made[parts] if parts in made else _divide(store, parts)
     return HeldOutPart(part - 1, made[parts])

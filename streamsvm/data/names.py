@@ -72,7 +72,7 @@ class FeatureMatch:
     def warn(self, sample: Any, where: str) -> None:
         """Issue the message, if there is one, as a `StreamsvmWarning`, and `warn_of_unknown_features`.
 
-        Of the data `where`, `sample` is rows, or a matrix, as they were before the match.
+        `sample` is rows or a matrix of the data before matching, and `where` names the data.
         """
         if self.message is not None:
             warn(StreamsvmWarning(self.message))
@@ -149,8 +149,9 @@ def match_features(
             f"{examples(model_names)}; the data's are {examples(names)}); give data with names of the same "
             "kind, such as IDs of genes where the model has IDs"
         )
+    columns = present.union(name.partition("=")[0] for name in names)  # of categories, too
     for each in (encoding or {}).get("columns", ()):
-        if present.isdisjoint(encoded_names(each)):
+        if each["name"] not in columns:
             raise FeatureError(f"{where} has no column {each['name']!r}, which {model} needs; add it")
     message = None
     if parts:

@@ -56,6 +56,8 @@ def blocks_to_score(
             f"{store.path} counts features from {store.index_base}, the model's data from {like.index_base}",
             remedy=_CONVERT_LIKE,
         )
+    if labelled and not store.n_rows:
+        raise StoreError(f"{store.path} has no rows")
     if labelled and not set(like.classes) & set(store.classes):
         raise StoreError(
             f"{store.path} has none of the model's classes: its labels are {examples(store.classes)}, the "

@@ -46,7 +46,7 @@ class SearchSettings(CheckedSettings):
     )  # fmt: skip
     folds: Annotated[int | None, checks.whole(2, 100)] = setting(
         "Measure on each of so many parts instead, in so many trainings.",
-        "The mean counts, and the deviation is told.",
+        "The mean decides; the standard deviation is reported.",
     )
     hold_out: str | None = _as_in_fit(
         "hold_out", help="Part of the rows that is held out and measured on, 1/10 by default."

@@ -172,7 +172,9 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 groups=None if groups is None else np.asarray(groups)[kept],
                 sample_weight=None if sample_weight is None else sample_weight[kept],
                 progress=False, workers=effective_n_jobs(self.n_jobs),
-                **self._options(np.unique(y), of_table=isinstance(X, NamedMatrix)),
+                **self._options(
+                    np.unique(y), of_store=hasattr(X, "var_names"), of_table=isinstance(X, NamedMatrix)
+                ),
             )  # fmt: skip
             if not kept.all():
                 calibration.calibrate(found, part_of_rows(X, ~kept), y[~kept], progress=False)

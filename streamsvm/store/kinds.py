@@ -77,7 +77,7 @@ def is_read_in_place(path: str | os.PathLike[str]) -> bool:
 
 
 def is_trained_in_place(path: str | os.PathLike[str]) -> bool:
-    """Return True for what is read in place and in any order; large row groups are read from their begin."""
+    """Return True for what is read in place and in any order; a large row group is read from its start."""
     if is_read_in_place(path) and kind_of(path) == "lists":
         with contextlib.closing(ListFile(Path(local(path)))) as file:
             return file.reads_groups

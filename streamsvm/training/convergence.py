@@ -13,8 +13,8 @@ from streamsvm.settings.fit import Settings
 
 History = Sequence[Mapping[str, Any]]
 
-_LARGE_GAP = 0.5  # a relative gap that more passes should lower,
-_LOWERED = 0.9  # if the last pass left at most this share of the gap before it
+_LARGE_GAP = 0.5  # relative gap above which more passes are suggested
+_LOWERED = 0.9  # of the gap before the last pass: more passes help if it fell below this
 _DEFAULT_TARGET = 0.1  # one that more passes shall reach
 _FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # by which a relative gap falls in a pass
 _MIN_TARGET = 1e-12

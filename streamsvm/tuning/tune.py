@@ -149,7 +149,8 @@ def tune(
         # Of equal ones the first: the smallest C.
         best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
         number, step = divmod(best, len(factors))
-        _warn_of_end(rows[number * len(factors) :][: len(factors)], step, paths, out)
+        given = {**asked.given(), "label": settings.get("label")}
+        _warn_of_end(rows[number * len(factors) :][: len(factors)], step, paths, out, given)
         chosen = Settings(**common, **asked.candidates[number], C=rows[best]["C"], passes=asked.passes)
         result, model = search.train(chosen)
         return TuneResult(
@@ -161,7 +162,11 @@ def tune(
 
 
 def _warn_of_end(
-    tried: Sequence[Mapping[str, Any]], best: int, paths: Sequence[str | os.PathLike[str]] | None, out: Any
+    tried: Sequence[Mapping[str, Any]],
+    best: int,
+    paths: Sequence[str | os.PathLike[str]] | None,
+    out: Any,
+    given: Mapping[str, Any],
 ) -> None:
     """Warn if the best of several values of C is the smallest or the largest; say how to go on in `out`-2."""
     if len(tried) == 1 or best not in (0, len(tried) - 1):
@@ -170,7 +175,8 @@ def _warn_of_end(
     step = C / tried[1 if best == 0 else -2]["C"]
     further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_SUGGESTED_VALUES)))
     problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} that was tried"
-    options = (Option("C", further), *([] if out is None else [Option("out", f"{out}-2")]))
+    changed = given | {"C": further, "out": None if out is None else f"{out}-2"}
+    options = tuple(Option(*each) for each in changed.items() if isinstance(each[1], str | int | float))
     data = paths[0] if paths and len(paths) == 1 else None
     warn(StreamsvmWarning(problem, remedy=Remedy("{} goes on", Call("tune", data, options))))
 

@@ -283,11 +283,11 @@ AS_BEFORE: dict[str, Any] = {"label": "y", "categorical": ["zip"], "shuffle": Fa
 
 def test_columns_that_name_the_rows_are_no_features(frame: pd.DataFrame, tmp_path: Path) -> None:
     cells = frame.set_index(pd.Index([f"c{n}" for n in range(N)], name="cell"))
-    for name, shown in ("t.csv", "(the first, which has no name)"), ("t.parquet", "cell"):
+    for name, shown in ("t.csv", "(the first, without a name)"), ("t.parquet", "cell"):
         frame.to_csv(tmp_path / name) if name == "t.csv" else cells.to_parquet(tmp_path / name)
         report = convert([tmp_path / name], tmp_path / "a.zarr", **AS_BEFORE)
         np.testing.assert_array_equal(stored(tmp_path / "a.zarr")[0], expected(frame))
-        assert report.notes[0] == f"columns that name the rows, and so are not features: '{shown}'"
+        assert report.notes[0] == f"columns that name the rows, and are no features: '{shown}'"
     frame.set_index("zip").to_parquet(tmp_path / "t.parquet")  # which `categorical` asks for
     assert convert([tmp_path / "t.parquet"], tmp_path / "a.zarr", **AS_BEFORE).d == expected(frame).shape[1]
 
