@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm.base import durable
 from streamsvm.base.decode import decode, encode
 from streamsvm.base.format import ANNDATA, CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import OBJECT, TEXT, class_order, dtype_of_names
@@ -163,8 +164,7 @@ def convert(
         For malformed input, with its place; for inputs that cannot be read or are of another kind; for groups
         that begin twice; and for options that contradict the input or `like`.
     StoreError
-        If `out` exists, is being written by another process or cannot be written, or if the store `like`
-        cannot be read.
+        If `out` exists or cannot be written, or if the store `like` cannot be read.
     ModelError
         If `like` is a run or a model that cannot be read.
     PlanError
@@ -175,7 +175,6 @@ def convert(
     from streamsvm_converters.kinds.options import ReadOptions
     from streamsvm_converters.kinds.registry import open_reader
     from streamsvm_converters.label_codes import duplicate_warnings
-    from streamsvm_converters.staging import os_errors_about, publish, staging_folder
     from streamsvm_converters.waiting_rows import WaitingRows
 
     from streamsvm.base.prefetch import Prefetcher
@@ -200,7 +199,14 @@ def convert(
     schema = None if asked.like is None else read_schema(asked.like)
     options = ReadOptions(**vars(asked) | {"like": schema, "threads": threads})
 
-    with os_errors_about(out), staging_folder(out, force) as staging, shown(progress) as report:
+    if not out.parent.is_dir():
+        raise StoreError(f"{out}: the folder {out.parent} does not exist; create it first")
+    with (
+        durable.os_errors_as(StoreError, out, "written"),
+        durable.temporary(out, folder=True) as staging,
+        shown(progress) as report,
+    ):
+        _check_out(out, force)
         inputs = [copy_address(path, asked.cache or staging, report) for path in inputs]
         reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
         present = {"cost": weights is not None, "qid": asked.groups, "label_codes": asked.multilabel}
@@ -267,7 +273,8 @@ def convert(
                 written += rows.n_rows
                 report("write", written, counts.rows)
             fingerprint = writer.finish()
-        publish(made, out)
+        _check_out(out, force)
+        durable.move_into_place(made, out, staging / durable.PREVIOUS)
 
     counted = dataclasses.asdict(counts)
     del counted["rows"]
@@ -322,3 +329,10 @@ def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:
         resolved = Path(path).resolve()
         if str(path) != "-" and out.resolve() in (resolved, *resolved.parents):
             raise InputError(f"{path} is both input and output; write the store elsewhere")
+
+
+def _check_out(out: Path, force: bool) -> None:
+    """Raise `StoreError` if something is at `out` that may not be replaced."""
+    durable.check_replaceable(out, StoreError, force=force, folder=True)
+    if out.is_dir() and not (out / "zarr.json").exists():
+        raise StoreError(f"{out} is a folder but not a Zarr store, and is not replaced; choose another name")

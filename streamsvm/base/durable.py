@@ -206,41 +206,77 @@ def write_atomic(path: Path, content: bytes) -> None:
     sync_dir(path.parent)
 
 
+def is_temporary(name: str, path: Path) -> bool:
+    """Return True if `temporary` gives such names to what it makes beside `path`."""
+    return re.fullmatch(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp", name) is not None
+
+
 @contextlib.contextmanager
 def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a new file or folder with a hidden name beside `path`, which is deleted at the end.
 
-    It is locked meanwhile, and the system frees the lock when the process dies. So those that nobody has
-    locked were left by processes that were killed, and are deleted first; if one was about to replace the
-    folder `path`, which it had moved to `PREVIOUS`, this is put back. Where there are no locks, they stay.
+    It is locked meanwhile, a folder by the file ``lock`` in it, and the system frees the lock when the
+    process dies. So those that nobody has locked were left by processes that were killed, and are deleted
+    first; if one was about to replace the folder `path`, which it had moved to `PREVIOUS`, this is put back.
+    Where there are no locks, they stay. An `OSError` about the file or folder, or about none, names `path`.
     """
-    is_ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp").fullmatch
+    try:
+        for name in os.listdir(path.parent):
+            left = path.with_name(name)
+            if is_temporary(name, path):
+                with contextlib.suppress(OSError), _own_lock(left, fcntl.LOCK_NB):
+                    if (left / PREVIOUS).exists() and not os.path.lexists(path):
+                        os.rename(left / PREVIOUS, path)
+                    remove(left)
+        with contextlib.ExitStack() as stack:
+            made = path
+            while made == path or not os.path.lexists(made):  # which another process took for left behind
+                made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+                made.mkdir() if folder else made.touch(exist_ok=False)
+                stack.callback(_try_to_remove, made)
+                with contextlib.suppress(OSError):
+                    stack.enter_context(_own_lock(made))
+            yield made
+    except OSError as error:
+        if error.filename is None or str(error.filename).startswith(str(path.with_name(f".{path.name}."))):
+            error.filename = str(path)
+        raise
+
+
+def _try_to_remove(path: Path) -> None:
+    """Delete a file or a tree, unless threads still write into it after an interrupt: the next one does."""
     with contextlib.suppress(OSError):
-        for left in [path.with_name(name) for name in os.listdir(path.parent) if is_ours(name)]:
-            with contextlib.suppress(OSError), _own_lock(left, fcntl.LOCK_NB):
-                if (left / PREVIOUS).exists() and not os.path.lexists(path):
-                    os.rename(left / PREVIOUS, path)
-                remove(left)
-    with contextlib.ExitStack() as stack:
-        made = path
-        while made == path or not os.path.lexists(made):  # which another process took for left behind
-            made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-            made.mkdir() if folder else made.touch(exist_ok=False)
-            stack.callback(remove, made)
-            with contextlib.suppress(OSError):
-                stack.enter_context(_own_lock(made))
-        yield made
+        remove(path)
 
 
 @contextlib.contextmanager
 def _own_lock(path: Path, flags: int = 0) -> Iterator[None]:
-    """Hold an exclusive lock on a file or folder itself; `OSError` if there is none, or none can be had."""
-    handle = os.open(path, (os.O_RDONLY if path.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Hold an exclusive lock on a file, or for a folder on a file in it; `OSError` if none can be had."""
+    file = path / "lock" if path.is_dir() and not path.is_symlink() else path
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | flags)
         yield
     finally:
         os.close(handle)
+
+
+def move_into_place(made: Path, path: Path, previous: Path) -> None:
+    """Rename a durable file or folder to `path`; an older folder there moves to `previous` before.
+
+    `previous` is beside `path`, or in a folder beside it.
+    """
+    if path.is_dir() and not path.is_symlink():  # a folder cannot be replaced in one step
+        sync_dir(path.parent)  # the name of a folder that `previous` is in
+        os.rename(path, previous)
+        try:
+            os.rename(made, path)
+        except OSError:
+            os.rename(previous, path)
+            raise
+    else:
+        os.replace(made, path)
+    sync_dir(path.parent)
 
 
 def check_replaceable(path: Path, error: type[StreamsvmError], *, force: bool, folder: bool = False) -> None:
@@ -263,16 +299,11 @@ def replacing(path: Path) -> Iterator[Path]:
         yield path
         return
     path = path.resolve()  # a link goes on pointing to what is replaced
-    try:
-        with temporary(path) as aside:
-            yield aside
-            sync_tree(aside)
-            os.replace(aside, path)
-            sync_dir(path.parent)
-    except OSError as error:
-        if error.filename is None or str(error.filename).startswith(str(path.with_name(f".{path.name}."))):
-            error.filename = str(path)
-        raise
+    with temporary(path) as aside:
+        yield aside
+        sync_tree(aside)
+        os.replace(aside, path)
+        sync_dir(path.parent)
 
 
 def remove(path: Path) -> None:
@@ -301,39 +332,3 @@ def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]
         yield
     finally:
         os.close(handle)
-
-
-def staging_path(out: Path) -> Path:
-    """Return the hidden folder in which `out` is made, on the same file system."""
-    return out.with_name(f".{out.name}.partial")
-
-
-@contextlib.contextmanager
-def working_folder(out: Path, error: type[StreamsvmError]) -> Iterator[Path]:
-    """Yield a hidden folder beside `out`, which this process alone has, and which is deleted afterwards.
-
-    It may hold what a killed process left there.
-
-    Raises
-    ------
-    StreamsvmError
-        `error`, if another process has it, or it cannot be locked.
-    """
-    work = staging_path(out)
-    if work.is_symlink():  # its contents would be deleted
-        raise error(f"{work} is a symbolic link, which is not followed here; remove it")
-    work.mkdir(exist_ok=True)
-    lock = work / "lock"
-    lock.touch()
-    inode = lock.stat().st_ino
-    with locked(lock, error, f"{out}"):
-        # The process that held the lock deletes the folder when it ends: ours may be the deleted one.
-        if not lock.exists() or lock.stat().st_ino != inode:
-            raise error(f"{out} was in use by another process until just now; try again")
-        try:
-            yield work
-        finally:
-            # After an interrupt, threads of a container may still be writing. Their files are no output, and
-            # the next process deletes them.
-            with contextlib.suppress(OSError):
-                remove(work)

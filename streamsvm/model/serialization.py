@@ -88,10 +88,7 @@ def save_model(
         complete(aside)
     durable.sync_tree(aside)
     durable.remove(old)
-    if folder.exists():
-        os.rename(folder, old)
-    os.rename(aside, folder)
-    durable.sync_dir(folder.parent)
+    durable.move_into_place(aside, folder, old)
     durable.remove(old)
 
 

@@ -87,9 +87,9 @@ class RunDir:
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        made = {durable.staging_path(store).name for store in self.stores()}
-        others = {*files, *made, *format.TRANSFORM_ARRAYS, *format.TEMPORARY}
-        return name in others or format.is_state(name)
+        others = {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY}
+        being_made = any(durable.is_temporary(name, store) for store in self.stores())
+        return name in others or being_made or format.is_state(name)
 
     def stores(self) -> list[Path]:
         """Return the paths of stores that the run may have made."""

@@ -11,7 +11,7 @@ import pytest
 from stored_rows import lines_of
 from streamsvm_converters import convert
 
-from streamsvm.base.durable import locked
+from streamsvm.base.durable import temporary
 from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
 from streamsvm.store import Contents, StoreWriter, open_store
 
@@ -76,7 +76,7 @@ def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
 def test_existing_output(text: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / name
     first = convert([text], out)
-    with pytest.raises(StoreError, match=r"exists already.*force=True"):
+    with pytest.raises(StoreError, match=r"is there already.*force=True"):
         convert([text], out, seed=5)
     (tmp_path / "bad").write_text("1 x\n")
     with pytest.raises(InputError):  # the old one outlives a failure to replace it
@@ -109,11 +109,11 @@ def test_failure_and_interrupt_leave_nothing(
 
 def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:
     """Between setting the old store aside and renaming the new one in: the old one comes back."""
-    out, work = tmp_path / "a.zarr", tmp_path / ".a.zarr.partial"
+    out, work = tmp_path / "a.zarr", tmp_path / ".a.zarr.01234567.tmp"
     first = convert([text], out)
     work.mkdir()
     out.rename(work / "previous")
-    with pytest.raises(StoreError, match="exists already"):
+    with pytest.raises(StoreError, match="is there already"):
         convert([text], out, seed=1)
     with open_store(out) as store:
         assert store.fingerprint == first.fingerprint
@@ -123,25 +123,35 @@ def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:
     out.rename(work / "previous")
     second = convert([text], tmp_path / "b.zarr", dtype="float64")
     (tmp_path / "b.zarr").rename(out)
-    with pytest.raises(StoreError, match="exists already"):
+    with pytest.raises(StoreError, match="is there already"):
         convert([text], out)
     with open_store(out) as store:
         assert store.fingerprint == second.fingerprint
     assert not work.exists()
 
 
-def test_the_working_folder_of_another_is_left_alone(text: Path, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/thesis").write_text("a file of the user")
-    (tmp_path / ".b.h5.partial").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="a symbolic link, which is not followed here"):
-        convert([text], tmp_path / "b.h5")
-    assert (tmp_path / "elsewhere/thesis").exists()
-    work = tmp_path / ".a.h5.partial"
-    work.mkdir()
-    with locked(work / "lock", StoreError, "the test"), pytest.raises(StoreError, match="in use by another"):
+def test_what_others_have_beside_the_store_stays(text: Path, tmp_path: Path) -> None:
+    """A link is not followed, and the folder of another process that lives is not deleted."""
+    (tmp_path / "elsewhere/previous").mkdir(parents=True)
+    (tmp_path / ".a.h5.01234567.tmp").symlink_to(tmp_path / "elsewhere")
+    with temporary(tmp_path / "a.h5", folder=True) as work:
+        (work / "previous").mkdir()
         convert([text], tmp_path / "a.h5")
-    assert work.exists()  # the other's
+        assert (work / "previous").exists()
+    assert files(tmp_path) == [".a.h5.01234567.tmp", "a.h5", "data.svm", "elsewhere"]
+    assert files(tmp_path / "elsewhere") == ["previous"]
+
+
+def test_a_store_made_meanwhile_is_not_replaced(text: Path, tmp_path: Path) -> None:
+    def make(stage: str, *_: object) -> None:
+        if stage == "write" and not out.exists():
+            convert([text], out, seed=2)
+
+    out = tmp_path / "a.zarr"
+    with pytest.raises(StoreError, match="is there already"):
+        convert([text], out, seed=1, progress=make)
+    with open_store(out) as store:
+        assert store.meta["shuffle_seed"] == 2
 
 
 # The text, the output, options, and what the error says.

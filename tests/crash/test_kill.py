@@ -18,10 +18,10 @@ import pytest
 from cases import few
 from helpers import FEATURES
 from run_files import metrics_of, without_times
-from streamsvm_converters import staging
 from streamsvm_converters.external_shuffle import ExternalShuffle
 from trials import content, result, stage
 
+from streamsvm.base import durable
 from streamsvm.model.serialization import save_model
 from streamsvm.run import manifest
 from streamsvm.store.writer import StoreWriter
@@ -65,7 +65,7 @@ TRAIN_PASS = stage(Trainer.learn)
 STAGES = (
     *map(stage, (manifest.commit, manifest.recover, save_model)),
     *(TRAIN_PASS, stage(Fit._end_pass)),
-    *map(stage, (StoreWriter.finish, staging.publish, StoreWriter.append, ExternalShuffle.append)),
+    *map(stage, (StoreWriter.finish, durable.move_into_place, StoreWriter.append, ExternalShuffle.append)),
     stage(StoreWriter.__init__),
 )
 # The trials of a variant: kills during convert, and during fit and resume.
@@ -154,7 +154,7 @@ class Trial:
                 # Killed after the new store took its place: it is whole, and the next run says so.
                 ended = self.launcher(*command, cwd=self.folder)
                 assert ended.code == 1
-                assert "exists already" in ended.err
+                assert "is there already" in ended.err
                 assert [path.name for path in self.folder.iterdir()] == [self.variant.store]
                 command.append("--force")
         assert result(self.launcher(*command, cwd=self.folder))["fingerprint"] == self.reference.fingerprint
@@ -406,7 +406,7 @@ def test_convert_from_a_pipe_interrupted(digits, quick_path, sent: int) -> None:
         text = (digits / "train").read_text()
         process.stdin.write(text[: len(text) // 2])
         process.stdin.flush()
-        until(lambda: (quick_path / ".s.zarr.partial").exists(), process)
+        until(lambda: list(quick_path.glob(".s.zarr.*.tmp")), process)
         process.send_signal(sent)
         interrupted(process.wait(), process.stderr.read())
     assert list(quick_path.iterdir()) == []
