@@ -14,9 +14,7 @@ import logging
 import os
 import pickle
 import re
-import stat
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -194,7 +192,10 @@ def _keep(dispatcher: Any, function: Callable) -> None:
         if not hasattr(dispatcher, "_cache"):
             raise AttributeError("this version of Numba keeps it elsewhere")
         dispatcher._cache = _cache_class()(function, source_digest(folder))
-    except Exception as error:  # no folder for it, or a Numba of other private names
+    except RuntimeError:  # of Numba, which found no folder
+        where = "neither the package's folder nor a home folder can be written to"
+        _warn_of_cache(f"{_NOT_KEPT}: {where}; set NUMBA_CACHE_DIR to a folder that can")
+    except Exception as error:  # a Numba of other private names
         _warn_of_cache(f"{_NOT_KEPT}: {error}")  # which is said instead of `COMPILING`
 
 
@@ -209,17 +210,6 @@ def _warn_of_cache(what: str) -> None:
 
 
 _NOT_KEPT = "compiled code cannot be kept, so each start compiles for some seconds"
-
-
-def _private_folder() -> str:
-    """Return a temporary folder that only this user can write to, because its content will be run."""
-    path = os.path.join(tempfile.gettempdir(), f"streamsvm-{os.getuid()}")
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{path} is not a folder of this user alone")
-    return path
 
 
 def _names(function: Callable) -> tuple[str, ...]:
@@ -256,28 +246,8 @@ def _cache_class() -> Any:
                 raise FileNotFoundError("no home folder")
             super().ensure_cache_path()
 
-    class Temporary(in_home):
-        """In the folder for temporary files, if nothing else can be written to."""
-
-        def __init__(self, function: Callable, path: str) -> None:
-            super().__init__(function, path)
-            self._cache_path = os.path.join(_private_folder(), self.get_suitable_cache_subpath(path))
-
-        @classmethod
-        def from_function(cls, function: Callable, path: str) -> Any:
-            remedy = "set NUMBA_CACHE_DIR to a folder that can be written to"
-            refused = "neither the package's folder nor a home folder can be written to"
-            try:
-                locator = super().from_function(function, path)
-            except OSError as error:
-                _warn_of_cache(f"{refused}, and {error}: {_NOT_KEPT}; {remedy}")
-                return None
-            if locator is not None:
-                _warn_of_cache(f"{refused}: compiled code is kept in {_private_folder()}; {remedy}")
-            return locator
-
     class Impl(caching.CompileResultCacheImpl):
-        _locator_classes = [*(Home if each is in_home else each for each in places), Temporary]  # noqa: RUF012
+        _locator_classes = [Home if each is in_home else each for each in places]  # noqa: RUF012
 
     class Files(numba_files):
         """Entries that contain a checksum and their key: damaged or foreign ones are compiled again.

@@ -6,7 +6,6 @@ import ctypes
 import os
 import resource
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -178,55 +177,20 @@ def sealed(small: Path) -> Iterator[Path]:
         folder.chmod(0o755)
 
 
-def run_sealed(sealed: Path, hits: str, *, cwd: Path, program: str = USE, **env: object) -> str:
+def run_sealed(sealed: Path, hits: str, *, cwd: Path) -> str:
     """Run the kernel with these hits of the cache and one warning, which is returned."""
-    env = {"HOME": sealed / "home", "PYTHONPATH": sealed, **env}
-    done = python("-c", program, cwd=cwd, before=bound_by_permissions, **env)
+    env = {"HOME": sealed / "home", "PYTHONPATH": sealed}
+    done = python("-c", USE, cwd=cwd, before=bound_by_permissions, **env)
     assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
     assert done.stderr.count("StreamsvmWarning") == 1, done.stderr
     return done.stderr
 
 
-def test_without_a_place_of_its_own_compiled_code_goes_to_a_private_temporary_folder(
-    sealed: Path, tmp_path: Path
-) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    for hits in "01":
-        said = run_sealed(sealed, hits, cwd=tmp_path, TMPDIR=temporary)
-        assert "NUMBA_CACHE_DIR" in said
-    (folder,) = temporary.iterdir()
-    assert str(folder) in said
-    assert (stat.S_IMODE(folder.stat().st_mode), folder.stat().st_uid) == (0o700, os.getuid())
-
-
-def test_a_temporary_folder_that_others_can_write_to_is_not_trusted(sealed: Path, tmp_path: Path) -> None:
-    """Whatever is loaded from a cache is run."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o700)
-    for number, make in enumerate((Path.mkdir, lambda path: path.symlink_to(elsewhere), Path.touch)):
-        temporary = tmp_path / f"tmp{number}"
-        temporary.mkdir()
-        place = temporary / f"streamsvm-{os.getuid()}"
-        make(place)
-        if place.is_dir() and not place.is_symlink():
-            place.chmod(0o777)
-        assert "each start compiles" in run_sealed(sealed, "0", cwd=tmp_path, TMPDIR=temporary)
-        assert not place.is_dir() or not list(place.iterdir())
-
-
 def test_where_nothing_can_be_written_each_start_compiles_with_one_warning(
     sealed: Path, tmp_path: Path
 ) -> None:
-    """As on a read-only file system, without a folder for temporary files."""
-    program = (
-        "import tempfile\n"
-        "def none():\n"
-        "    raise FileNotFoundError('no usable temporary directory')\n"
-        "tempfile.gettempdir = none\n"
-    )
     for _ in range(2):
-        said = run_sealed(sealed, "0", cwd=sealed, program=program + USE)
+        said = run_sealed(sealed, "0", cwd=tmp_path)
         assert NOT_KEPT in said
         assert "NUMBA_CACHE_DIR" in said
         assert "locator" not in said
