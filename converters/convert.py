@@ -333,6 +333,6 @@ def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:
 
 def _check_out(out: Path, force: bool) -> None:
     """Raise `StoreError` if something is at `out` that may not be replaced."""
-    durable.check_replaceable(out, StoreError, force=force, folder=True)
     if out.is_dir() and not (out / "zarr.json").exists():
         raise StoreError(f"{out} is a folder but not a Zarr store, and is not replaced; choose another name")
+    durable.check_replaceable(out, StoreError, force=force, folder=True)
