@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 import os
 from pathlib import Path
 from typing import Any, Literal, get_args
-
-import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.base.text import check_local
@@ -17,6 +14,7 @@ from streamsvm.exporting.estimator import write_estimator
 from streamsvm.exporting.liblinear_export import LABELS_SUFFIX, write_liblinear
 from streamsvm.exporting.onnx_graph import write_onnx
 from streamsvm.model.model import Model, load_model
+from streamsvm.settings import checks
 
 Format = Literal["liblinear", "sklearn", "onnx", "streamsvm"]
 _FORMATS: tuple[str, ...] = get_args(Format)
@@ -124,17 +122,16 @@ def export_model(
         raise wrong_setting("format", f"must be one of {formats}, or the suffix of {path} one of {suffixes}")
     if dtype is not None and kind != "streamsvm":
         raise wrong_setting("dtype", f"is for the format streamsvm, and this is {kind}")
-    if not (isinstance(prune, numbers.Real) and 0 <= float(prune) < np.inf):
-        raise wrong_setting("prune", f"must be a number from 0 on, not {prune!r}")
+    prune = checks.NOT_NEGATIVE.checked("prune", prune)
     check_local(path, ModelError)
     target = Path(path)
     durable.check_replaceable(target, ModelError, force=force, folder=kind == "streamsvm")
     beside = target.with_name(target.name + LABELS_SUFFIX)
     if kind == "liblinear":
         durable.check_replaceable(beside, ModelError, force=force)
-    loaded = model if isinstance(model, Model) else load_model(model)
+    loaded = model if isinstance(model, Model) else load_model(Path(model))
     if kind == "streamsvm":
-        loaded.save(target, prune=float(prune), dtype=dtype)
+        loaded.save(target, prune=prune, dtype=dtype)
         size = sum(file.stat().st_size for file in target.iterdir())
         return Exported(str(target), kind, size)
     if loaded.multilabel and kind in _ONE_LABEL:
@@ -143,7 +140,7 @@ def export_model(
             remedy=Remedy("export to onnx, which gives scores, or to streamsvm"),
         )
     with durable.os_errors_as(ModelError, target, "written"), durable.replacing(target) as aside:
-        numbered = _WRITERS[kind](loaded, aside, prune=float(prune))
+        numbered = _WRITERS[kind](loaded, aside, prune=prune)
     size = target.stat().st_size
     if kind == "liblinear" and numbered is None:
         durable.remove(beside)  # of a model that was here before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import numbers
 import os
 import shutil
 import time
@@ -24,6 +23,7 @@ from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Re
 from streamsvm.model.coefficients import Coefficients, open_coef, write_coef
 from streamsvm.model.saved_files import SavedFiles, sum_of, write_array
 from streamsvm.model.transform_files import load_transforms, save_transforms
+from streamsvm.settings import checks
 from streamsvm.transforms import TRANSFORMS, Transform, records_of
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits for the softmax of scores, far from overflow
@@ -142,14 +142,13 @@ def save_copy(
     path: str | os.PathLike[str], model: Any, *, prune: float, dtype: Literal["float16", "float32"] | None
 ) -> None:
     """Save a `Model` into `path`, a new folder or one that holds a model: see `Model.save`."""
-    if not (isinstance(prune, numbers.Real) and 0 <= prune < np.inf):
-        raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
+    prune = checks.NOT_NEGATIVE.checked("prune", prune)
     if dtype not in (None, "float16", "float32"):
         raise SettingsError(f"dtype must be float16 or float32, not {dtype!r}", setting="dtype")
     check_local(path, ModelError)
     folder = Path(os.path.realpath(path))
     coefficients = Coefficients(
-        model.stored_coef, np.arange(len(model.classes_)), prune=float(prune),
+        model.stored_coef, np.arange(len(model.classes_)), prune=prune,
         rounded=None if dtype is None else np.dtype(dtype),
     )  # fmt: skip
     if model.transitions_ is not None:

@@ -23,7 +23,8 @@ from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model
 from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass, data_frame
 from streamsvm.prediction.label_set_evaluation import LabelSetEvaluation, LabelSetMetrics
-from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
+from streamsvm.prediction.predictions import as_model
+from streamsvm.settings import checks
 from streamsvm.settings.rules import ONE_TABLE
 from streamsvm.settings.scoring import TO_EVALUATE, ScoringSettings
 from streamsvm.settings.signature import takes
@@ -179,13 +180,16 @@ def evaluate(
         matrix or of text that are left out. If a file has features or categories that are.
     """
     model, memory = as_model(model), parse_size(memory)
-    threshold, n_workers = checked_threshold(threshold), count_workers(workers)
+    n_workers, whole = count_workers(workers), checks.whole(1)
+    if threshold is not None:
+        threshold = checks.FINITE.checked("threshold", threshold)
     if n_labels is not None:
-        n_labels = checked_top_k(n_labels, "n_labels")
+        n_labels = whole.checked("n_labels", n_labels)
     if threshold is not None and n_labels is not None:
         raise SettingsError("threshold and n_labels both say what is predicted; leave one of them out")
     if top_k is not None:
-        top_k = sorted({checked_top_k(k) for k in (top_k if isinstance(top_k, Iterable) else [top_k])})
+        each_k = top_k if isinstance(top_k, Iterable) else [top_k]
+        top_k = sorted({whole.checked("top_k", k) for k in each_k})
     classes = model.record["classes"]
     if costs is not None and tree is not None:
         raise wrong_setting("tree", f"must be {ONE_TABLE}")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
-import operator
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -24,6 +21,7 @@ from streamsvm.errors import ModelError, Option, Remedy, SettingsError, wrong_se
 from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction.files import Batch, Lines, Sink, check_suffix, is_table, open_output
+from streamsvm.settings import checks
 from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
@@ -155,7 +153,9 @@ def predict(
     """
     if scores and proba:
         raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
-    model, memory, threshold = as_model(model), parse_size(memory), checked_threshold(threshold)
+    model, memory = as_model(model), parse_size(memory)
+    if threshold is not None:
+        threshold = checks.FINITE.checked("threshold", threshold)
     if is_table(out) and threshold is not None and top_k is None:
         raise SettingsError(
             f"threshold needs top_k with {out}: the columns of a table are the same for every row",
@@ -171,7 +171,7 @@ def predict(
         check_suffix(path)
     if top_k is None:
         top_k = 1 if threshold is None else len(model.classes_)
-    top_k = min(checked_top_k(top_k), len(model.classes_))
+    top_k = min(checks.whole(1).checked("top_k", top_k), len(model.classes_))
     if proba:
         model.check_probabilities()
     if model.transitions_ is not None and (top_k > 1 or threshold is not None):
@@ -298,26 +298,6 @@ def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
             raise SettingsError("data names the same file twice", setting="data")
         return sources
     return {_UNNAMED: data}
-
-
-def checked_top_k(top_k: Any, name: str = "top_k") -> int:
-    """Return a number of best classes as int; raise `SettingsError` unless it is a whole number from 1 on."""
-    try:
-        number = operator.index(top_k)
-    except TypeError:
-        number = 0
-    if isinstance(top_k, bool) or number < 1:
-        raise SettingsError(f"{name} must be a whole number, 1 or more, not {top_k!r}", setting=name)
-    return number
-
-
-def checked_threshold(threshold: Any) -> float | None:
-    """Return a threshold of scores as float, or None; raise `SettingsError` unless it is a finite number."""
-    if threshold is None:
-        return None
-    if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
-        raise SettingsError(f"threshold must be a finite number, not {threshold!r}", setting="threshold")
-    return float(threshold)
 
 
 def as_model(model: Model | str | Path) -> Model:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import reprlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.base.text import absolute, check_local, parse_size
-from streamsvm.errors import SettingsError
+from streamsvm.base.text import absolute, as_python_value, check_local, parse_size
+from streamsvm.errors import SettingsError, wrong_setting
 
 GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
 LARGEST = 2**63 - 1  # compiled code takes no larger number
@@ -45,6 +46,13 @@ class Check(NamedTuple):
     metavar: str = ""
     choices: tuple[str, ...] = ()
     repeated: bool = False
+
+    def checked(self, name: str, value: Any) -> Any:
+        """Return a value as settings keep it, or raise `SettingsError` about the setting `name`."""
+        try:
+            return self.take(as_python_value(value))
+        except (TypeError, ValueError, OverflowError):
+            raise wrong_setting(name, f"must be {self.wanted}, not {reprlib.repr(value)}") from None
 
 
 def whole(least: int = 0, most: int = LARGEST) -> Check:
@@ -85,6 +93,7 @@ def _local(path: Any) -> str:
 
 POSITIVE = _real("positive and finite", lambda value: 0 < value < math.inf)
 NUMBER = _real("a number", lambda value: True)
+FINITE = _real("a finite number", math.isfinite)
 NOT_NEGATIVE = _real("a number, 0 or more", lambda value: value >= 0)
 FLAG = _instance(bool, "True or False")
 TEXT = _instance(str, "text")

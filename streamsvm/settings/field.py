@@ -15,7 +15,6 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from streamsvm.base.text import as_python_value
 from streamsvm.errors import wrong_setting
 from streamsvm.settings.checks import FLAG, TEXT, Check
 
@@ -114,10 +113,7 @@ class CheckedSettings:
             value = getattr(self, name)
             if value is None and each.default is None:
                 continue
-            try:
-                self._set(name, each.check.take(as_python_value(value)))
-            except (TypeError, ValueError, OverflowError):
-                self.refuse(name, each.check.wanted)
+            self._set(name, each.check.checked(name, value))
 
     def given(self) -> dict[str, Any]:
         """Return the settings that are not their defaults, by name."""

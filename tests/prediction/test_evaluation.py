@@ -115,7 +115,7 @@ def test_data_and_settings_that_do_not_apply_are_refused() -> None:
     """An accuracy of 0 for data without a known label would look like one that was measured."""
     X, labels = make_problem(9, D, 3)
     rows = as_rows(X, labels)
-    of_matrix, whole = "y is for the labels of a matrix", "top_k must be a whole number, 1 or more"
+    of_matrix, whole = "y is for the labels of a matrix", r"top_k must be a whole number in \[1,"
     refused: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
         ([], None, {}, ModelError, "the data has no rows"),
         (iter([]), None, {}, ModelError, "the data has no rows"),

@@ -115,7 +115,7 @@ def test_what_does_not_apply_is_refused() -> None:
         (several, None, {"costs": 1 - np.eye(K)}, SettingsError, "costs does not apply: the rows have"),
         (several, None, {"tree": tree}, SettingsError, "tree does not apply: the rows have several"),
         (several, None, {"threshold": 0, "n_labels": 1}, SettingsError, "leave one of them out"),
-        (several, None, {"n_labels": 0}, SettingsError, "n_labels must be a whole number, 1 or more"),
+        (several, None, {"n_labels": 0}, SettingsError, r"n_labels must be a whole number in \[1,"),
         ([one, several], None, {}, ModelError, "row 121 may have several labels, and"),
         (X, [["c0"]] * (N - 1), {}, InputError, "X has 120 rows, and y the labels of 119"),
         (X, [["c0", "c1", "c0"]] * N, {}, InputError, r"y\[0\] has a label twice; an indicator is given as"),
