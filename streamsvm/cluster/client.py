@@ -27,7 +27,7 @@ import numpy as np
 
 from streamsvm.base.threads import Threads, WorkersLost, count_workers
 from streamsvm.cluster import worker
-from streamsvm.errors import ClusterError, Message, Option, Remedy, StreamsvmError
+from streamsvm.errors import ClusterError, Message, Option, Remedy, StreamsvmError, extra
 from streamsvm.kernels.jit import compiler
 
 LOCAL = "local"
@@ -52,10 +52,8 @@ _SAME_VERSIONS = Remedy("install the same versions on all machines of the cluste
 
 
 def _load_distributed() -> Any:
-    try:
+    with extra(ClusterError, "a cluster needs dask.distributed", "cluster"):
         import distributed
-    except ImportError:
-        raise ClusterError("a cluster needs dask.distributed: pip install 'streamsvm[cluster]'") from None
     return distributed
 
 

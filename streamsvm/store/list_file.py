@@ -159,11 +159,8 @@ class ListFile(MatrixFile):
             raise InputError(f"{self.path} has no column {name!r} of labels; it has {others}")
         kind = self._schema.field(name).type
         kind = kind.value_type if types.is_dictionary(kind) else kind
-        is_it = types.is_string, types.is_large_string, types.is_boolean, types.is_integer, types.is_floating
-        if not any(each(kind) for each in is_it):
-            raise InputError(
-                f"{self.path}: column {name!r} is of {kind}; labels are texts, integers or booleans"
-            )
+        if types.is_nested(kind) or types.is_temporal(kind):
+            raise InputError(f"{self.path}: column {name!r} is of {kind}; labels are texts or integers")
         number: dict[Any, int] = {}
         found = []
         with self.wrapped(name):

@@ -16,7 +16,6 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.ranges import Ranges, number_at, spans
 from streamsvm.store.store import Columns
 
-_MAX_CLASSES = 2**24  # distinct values of a column
 _NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
 # Places of the values of a column, by its encoding.
 _VALUES = {"array": "", "categorical": "/codes", **dict.fromkeys(_NULLABLE, "/values")}
@@ -142,9 +141,6 @@ class LabelColumn:
             values, missing = self.column.read(ranges)
             more = np.unique(values[~missing])
             found = more if found is None else np.union1d(found, more)
-            if len(found) > _MAX_CLASSES:
-                what = f" has more than {_MAX_CLASSES:,} different values; is it one of labels?"
-                raise self.column.error(what)
         return np.zeros(0) if found is None else found
 
     def columns(self, ranges: Ranges) -> Columns:
