@@ -13,12 +13,7 @@ from streamsvm.settings.scoring import TO_CALIBRATE
 
 
 @command({"memory": MEMORY}, TO_CALIBRATE)
-def calibrate(
-    console: Console,
-    model: Model,
-    data: Data,
-    **given: Any,
-) -> None:
+def calibrate(console: Console, model: Model, data: Data, **given: Any) -> None:
     """Fit the probabilities of a model to hold-out data.
 
     The rows must have taken no part in training. One temperature for all classes, which changes no

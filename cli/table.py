@@ -14,9 +14,8 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: i
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     room = _WIDTH - sum(widths[texts:]) - 2 * (len(widths) - 1)
     by_width = sorted(range(texts), key=widths.__getitem__)
-    for others, at in zip(
-        range(texts, 0, -1), by_width, strict=True
-    ):  # a short one leaves room to longer ones
+    # A short column leaves room to longer ones.
+    for others, at in zip(range(texts, 0, -1), by_width, strict=True):
         widths[at] = min(widths[at], room // others)
         room -= widths[at]
     for row in (headings, *rows):

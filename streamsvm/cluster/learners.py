@@ -17,13 +17,7 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.tally import CLOCK
-from streamsvm.training.parallel.class_learner import (
-    BlockDuals,
-    ClassRounds,
-    DualLists,
-    Rounds,
-    divide_duals,
-)
+from streamsvm.training.parallel.class_learner import BlockDuals, ClassRounds, DualLists, Rounds, divide_duals
 from streamsvm.training.parallel.row_learner import RowRounds, TallyAndDuals
 from streamsvm.training.parallel.split_learner import SCORED_PARTS, Turn
 from streamsvm.training.sources import TrainingBlock

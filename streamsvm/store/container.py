@@ -72,13 +72,7 @@ class StoredArray:
     _chunks: Chunks | None = None  # if they are decoded here, and not by the library
 
     def _set_layout(
-        self,
-        shape: Sequence[int] | None,
-        chunks: Sequence[int],
-        dtype: np.dtype,
-        axes: int,
-        *,
-        text: bool,
+        self, shape: Sequence[int] | None, chunks: Sequence[int], dtype: np.dtype, axes: int, *, text: bool
     ) -> None:
         """Set the attributes of an array with this shape; raise StoreError for another number of axes."""
         if shape is None or len(shape) != axes:

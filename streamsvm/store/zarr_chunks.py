@@ -49,12 +49,7 @@ class ChunkFiles:
     """
 
     def __init__(
-        self,
-        array: StoredArray,
-        folder: Path,
-        decode: Decoder,
-        name_of: Callable[[int], str],
-        fill: Any = 0,
+        self, array: StoredArray, folder: Path, decode: Decoder, name_of: Callable[[int], str], fill: Any = 0
     ) -> None:
         assert array.dtype is not None
         self.dtype, self.chunk = array.dtype, array.chunk * (array.columns or 1)
