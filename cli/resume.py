@@ -23,9 +23,7 @@ _OPTIONS = {
 
 @command(changes_of(Settings), _OPTIONS, TRAINING)
 def resume(
-    console: Console,
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
-    **given: Any,
+    console: Console, run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")], **given: Any
 ) -> None:
     """Continue an interrupted run, or extend a finished one.
 

@@ -25,8 +25,7 @@ from streamsvm.settings.search import SearchSettings
 def tune(
     console: Console,
     data: Annotated[
-        list[Path],
-        typer.Argument(metavar="DATA", help="LIBSVM text, a table, a matrix, AnnData or a store."),
+        list[Path], typer.Argument(metavar="DATA", help="LIBSVM text, a table, a matrix, AnnData or a store.")
     ],
     **given: Any,
 ) -> None:

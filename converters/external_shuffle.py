@@ -43,12 +43,7 @@ class ExternalShuffle:
     """
 
     def __init__(
-        self,
-        waiting: WaitingRows,
-        *,
-        expected: int | None = None,
-        name: str = "rows",
-        used_bits: int = 0,
+        self, waiting: WaitingRows, *, expected: int | None = None, name: str = "rows", used_bits: int = 0
     ) -> None:
         self._waiting, self._used_bits = waiting, used_bits
         wanted = _MAX_LEVEL_BITS if expected is None else (expected // waiting.limit).bit_length()

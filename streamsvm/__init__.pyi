@@ -811,8 +811,8 @@ def tune(
         Transforms of the rows (see fit), or none; several are compared. A list has texts such as
         ``df=-0.25,l2``; None stands for the default of the data.
     folds : int | None
-        Measure on each of so many parts instead, in so many trainings. The mean counts, and the deviation is
-        told.
+        Measure on each of so many parts instead, in so many trainings. The mean decides; the standard
+        deviation is reported.
     hold_out : str | None
         Part of the rows that is held out and measured on, 1/10 by default.
     valid : str | Path | None

@@ -161,10 +161,9 @@ def fit(
         if encoding is not None:
             data = hashed(data, encoding, asked.dtype, InputError)
         check_is_matrix(data)
-        tables["columns"] = of_columns(reading, data)
-        applying = TEXT_SETTINGS if are_texts else tables["columns"].keys()
+        tables["columns"], of_files = divided(reading, data, TEXT_SETTINGS if are_texts else COLUMN_SETTINGS)
         check_of_matrix(
-            settings, **of_files(reading, applying), out=out, cluster=cluster, force=force,
+            settings, **of_files, out=out, cluster=cluster, force=force,
             resume_or_start=resume_or_start, keep_data=not keep_data,
         )  # fmt: skip
         with shown(progress) as progress:
@@ -200,15 +199,11 @@ def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
     return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
 
 
-def of_files(reading: ReadingSettings, applying: Set[str]) -> dict[str, Any]:
-    """Return the settings of reading that are given, but for those that apply."""
-    return {name: value for name, value in reading.given().items() if name not in applying}
-
-
-def of_columns(reading: ReadingSettings, X: Any) -> dict[str, Any]:
-    """Return the settings of the columns of a DataFrame that are given, none for other data."""
-    applying = COLUMN_SETTINGS if hasattr(X, "columns") else ()
-    return {name: value for name, value in reading.given().items() if name in applying}
+def divided(reading: ReadingSettings, data: Any, names: Set[str]) -> list[dict[str, Any]]:
+    """Return those of the settings `names` that are given for texts or a DataFrame, and the others."""
+    applying = names if hasattr(data, "columns") or names is TEXT_SETTINGS else frozenset()
+    given = reading.given().items()
+    return [{name: value for name, value in given if (name in applying) == own} for own in (True, False)]
 
 
 def check_of_store(out: Any, **of_matrix: Any) -> None:

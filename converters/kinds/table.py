@@ -14,7 +14,7 @@ from streamsvm_converters.tables.batches import OfDates, TableFile, listed
 from streamsvm_converters.tables.choosing import COLUMN_OPTIONS, TEXT_OPTIONS, choose_encoding
 from streamsvm_converters.tables.columns import ColumnEncoder
 from streamsvm_converters.tables.encoding import Encoding, read_encoding
-from streamsvm_converters.tables.text import TEXTS_PER_BATCH, joined_texts, with_n_grams
+from streamsvm_converters.tables.text import joined_texts, with_n_grams
 
 from streamsvm.base.format import UNSEEN_LABEL
 from streamsvm.base.label_values import MISSING_TEXTS
@@ -22,6 +22,7 @@ from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
 
+_BATCH_ROWS = 2**12  # encoded at a time, at most
 _PIECE_BYTES = 2**22  # bytes encoded at a time: of long texts, few
 _MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes longer than they save
 
@@ -91,22 +92,19 @@ class TableReader(Reader):
 
     def _columns_of(self, table: TableFile, names: Sequence[str], numbers: OfDates) -> Iterator[Any]:
         """Yield some columns of the rows of a table that have a label."""
-        for piece, *_ in self._labelled(table, names, numbers, self._rows_per_batch(names)):
+        for piece, *_ in self._labelled(table, names, numbers):
             yield piece
 
-    def _rows_per_batch(self, names: Sequence[str]) -> int:
-        """Return the number of rows of some columns to encode at a time."""
-        return max(1, min(2**14, self.options.memory // (128 * len(names))))
-
     def _labelled(
-        self, table: TableFile, names: Sequence[str], numbers: OfDates, most: int
+        self, table: TableFile, names: Sequence[str], numbers: OfDates
     ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, int]]:
-        """Yield some columns of the rows of a table that have a label, at most `most` rows at a time.
+        """Yield some columns of the rows of a table that have a label, a few at a time.
 
         With them come the codes of their labels, their numbers in the table, and how many rows have none.
         """
         label = self.options.label if self.options.labelled else None
         extra = [label] if label is not None and label not in names else []
+        most = min(_BATCH_ROWS, self.options.memory // (128 * len(names)))
         row = unlabelled = 0
         for batch in table.batches([*names, *extra], numbers):
             for piece in _pieces(batch, most):
@@ -124,14 +122,11 @@ class TableReader(Reader):
     def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
         """Yield used columns, label codes and numbers of labelled rows, and a function that names a row."""
         names, numbers = self._encoding.used, self._encoding.numbers
-        most = self._rows_per_batch(names)
-        if self._encoding.text is not None:
-            most = min(most, TEXTS_PER_BATCH)
         first, total = 0, sum(table.path.stat().st_size for table in self._tables)
         done = 0
         for table in self._tables:
             n_rows = 0
-            for piece, codes, rows, unlabelled in self._labelled(table, names, numbers, most):
+            for piece, codes, rows, unlabelled in self._labelled(table, names, numbers):
                 n_rows += len(rows) + unlabelled
                 self.counts.unlabelled += unlabelled
                 self.counts.bytes_read = done + table.size

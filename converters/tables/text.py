@@ -11,8 +11,6 @@ from streamsvm_converters.tables.encoding import Encoding, TextEncoding, read_en
 
 from streamsvm.errors import InputError, extra
 
-TEXTS_PER_BATCH = 4096  # hashed at a time
-
 Item = TypeVar("Item")
 
 
@@ -64,13 +62,10 @@ def with_n_grams(
 
 def hashed_matrix(texts: list[str], record: Mapping[str, Any], dtype: str) -> Any:
     """Return the n-grams of texts in memory as a CSR matrix, by the `record` of their encoding."""
-    import scipy.sparse
-
     encoding = read_encoding(record, "the model").text
     assert encoding is not None
-    batches = ((texts[i : i + TEXTS_PER_BATCH], None) for i in range(0, len(texts), TEXTS_PER_BATCH))
-    parts = [matrix for matrix, _ in hashed_texts(batches, encoding, dtype, 1)]
-    return scipy.sparse.vstack(parts, format="csr")
+    [(matrix, _)] = hashed_texts([(texts, None)], encoding, dtype, 1)
+    return matrix
 
 
 def _hash(texts: Sequence[str], vectorizer: Any) -> Any:

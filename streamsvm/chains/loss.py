@@ -50,16 +50,7 @@ from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import allocating, kernel
 from streamsvm.kernels.score import score_row, subtract_scores
 from streamsvm.kernels.scratch import clear_lanes, mark_class
-from streamsvm.kernels.tally import (
-    CLOCK,
-    CORRECT,
-    DUAL_DELTA,
-    DUAL_SUM,
-    EMPTY,
-    LOSS_SUM,
-    UNWEIGHTED,
-    VISITED,
-)
+from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
 from streamsvm.losses.base import ON_CHAINS

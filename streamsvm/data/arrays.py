@@ -112,8 +112,7 @@ def _is_encoded(X: Any, encoding: Mapping[str, Any] | None, asked: Mapping[str, 
     own = {} if encoding is None else encoding
     there = set(map(str, X.columns))
     known = [each.keys() <= {"name", "type"} for each in own.get("columns", ()) if each["name"] in there]
-    has_categories = any(getattr(dtype, "categories", None) is not None for dtype in X.dtypes)
-    are_numbers = X.to_numpy().dtype.kind in "fiub" and not has_categories
+    are_numbers = all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in X.dtypes)
     return bool(asked or own.get("text")) or not are_numbers or not all(known)
 
 
@@ -342,8 +341,7 @@ def labelled_rows(
     norm2 = row_norms(matrix.data, matrix.indptr)
     if (row := first_false(np.isfinite(norm2))) is not None:
         raise InputError(
-            f"X[{row}]: its squared norm is not finite",
-            remedy=Remedy("scale the values to about 1"),
+            f"X[{row}]: its squared norm is not finite", remedy=Remedy("scale the values to about 1")
         )
     if sets is None:
         return matrix.rows(codes, norm2), labels, matrix

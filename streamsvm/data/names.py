@@ -149,9 +149,9 @@ def match_features(
             f"{examples(model_names)}; the data's are {examples(names)}); give data with names of the same "
             "kind, such as IDs of genes where the model has IDs"
         )
-    columns = present.union(name.partition("=")[0] for name in names)  # of categories, too
+    there = present.union(name.partition("=")[0] for name in names)  # columns of categories, too
     for each in (encoding or {}).get("columns", ()):
-        if each["name"] not in columns:
+        if each["name"] not in there:
             raise FeatureError(f"{where} has no column {each['name']!r}, which {model} needs; add it")
     message = None
     if parts:

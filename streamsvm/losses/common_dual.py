@@ -383,8 +383,4 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     )
 
 
-KERNELS = {
-    "ww": _make("ww", HINGE),
-    "ww2": _make("ww2", SQUARED_HINGE),
-    "wws": _make("wws", SMOOTH_HINGE),
-}
+KERNELS = {"ww": _make("ww", HINGE), "ww2": _make("ww2", SQUARED_HINGE), "wws": _make("wws", SMOOTH_HINGE)}

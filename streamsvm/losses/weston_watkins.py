@@ -77,8 +77,4 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
     )
 
 
-KERNELS = {
-    "ww": make("ww", HINGE),
-    "ww2": make("ww2", SQUARED_HINGE),
-    "wws": make("wws", SMOOTH_HINGE),
-}
+KERNELS = {"ww": make("ww", HINGE), "ww2": make("ww2", SQUARED_HINGE), "wws": make("wws", SMOOTH_HINGE)}

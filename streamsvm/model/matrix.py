@@ -121,7 +121,7 @@ def _viewed(X: Any) -> tuple[Any, np.ndarray | None, Any]:
 def names_of_rows(X: Any, n_rows: int) -> np.ndarray:
     """Return the names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
     index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
-    if index is None or callable(index) or type(index).__name__ == "RangeIndex":
+    if index is None or callable(index):
         return np.arange(1, n_rows + 1)
     names = np.asarray(index)
     if names.dtype.kind in "iu" and names.shape == (n_rows,):

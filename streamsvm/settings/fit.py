@@ -54,8 +54,7 @@ _PART = checks.TEXT._replace(
     wanted="a part such as 1/10, of 2 to 1,000 parts", take=lambda text: parse_part(text) and text
 )
 _TRANSFORM = checks.TEXT._replace(
-    accepts="str | Sequence[str]",
-    take=lambda value: ",".join([value] if isinstance(value, str) else value),
+    accepts="str | Sequence[str]", take=lambda value: ",".join([value] if isinstance(value, str) else value)
 )
 _CLASS_WEIGHT = checks.or_word(
     BALANCED, checks.PATH._replace(take=_class_weights, accepts="str | Path | Mapping[str, float]")

@@ -26,11 +26,7 @@ SAFE_V2_CODECS = {
     *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "delta", "vlen-utf8"),
     *("fletcher32", "crc32", "crc32c", "adler32"),
 }
-_DECODERS: dict[tuple[str, ...], Decoder] = {
-    (): copy_bytes,
-    ("Blosc",): undo_blosc,
-    ("Zstd",): undo_zstd,
-}
+_DECODERS: dict[tuple[str, ...], Decoder] = {(): copy_bytes, ("Blosc",): undo_blosc, ("Zstd",): undo_zstd}
 # Chunks that one task of zarr fetches and decodes: a fifth faster than one by one; 2 to 8 are alike.
 _BATCH = {"codec_pipeline.batch_size": 4}
 

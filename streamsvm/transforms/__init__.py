@@ -86,8 +86,7 @@ def _check_order(transforms: Sequence[Transform]) -> None:
 
 
 def transforms_from(
-    records: Sequence[dict[str, Any]],
-    read: Callable[[int, int, np.dtype], np.ndarray] | None = None,
+    records: Sequence[dict[str, Any]], read: Callable[[int, int, np.dtype], np.ndarray] | None = None
 ) -> list[Transform]:
     """Make the transforms of a model's record, in the order of their application.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.api import check_of_matrix, check_of_store, of_columns, of_files, taken_out, without_tables
+from streamsvm.api import check_of_matrix, check_of_store, divided, taken_out, without_tables
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
@@ -29,7 +29,7 @@ from streamsvm.model.results import FitResult, TuneResult
 from streamsvm.run.directory import RunDir, replacing
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, TO_TUNE, Interval, Settings
-from streamsvm.settings.reading import ReadingSettings
+from streamsvm.settings.reading import COLUMN_SETTINGS, ReadingSettings
 from streamsvm.settings.search import SearchSettings
 from streamsvm.settings.signature import takes
 from streamsvm.training.parallel.splits import check_splits
@@ -95,9 +95,8 @@ def tune(
     tables = without_tables(settings)
     common = {**settings, "valid": asked.valid}
     if paths is None:
-        tables["columns"] = of_columns(reading, data)
-        given = of_files(reading, tables["columns"].keys())
-        check_of_matrix(common, **given, out=out, cluster=cluster, force=force)
+        tables["columns"], of_files = divided(reading, data, COLUMN_SETTINGS)
+        check_of_matrix(common, **of_files, out=out, cluster=cluster, force=force)
     else:
         check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
     C, factors = parse_grid(asked.C)
@@ -175,7 +174,7 @@ def _warn_of_end(
     step = C / tried[1 if best == 0 else -2]["C"]
     further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_SUGGESTED_VALUES)))
     problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} that was tried"
-    changed = given | {"C": further, "out": None if out is None else f"{out}-2"}
+    changed = {**given, "C": further, "out": None if out is None else f"{out}-2"}
     options = tuple(Option(*each) for each in changed.items() if isinstance(each[1], str | int | float))
     data = paths[0] if paths and len(paths) == 1 else None
     warn(StreamsvmWarning(problem, remedy=Remedy("{} goes on", Call("tune", data, options))))

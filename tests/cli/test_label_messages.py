@@ -48,8 +48,8 @@ def test_lines_say_what_is_wrong(folder: Path) -> None:
         ("fit", "rows.h5ad", "--labels", "cell type", "--out", "run"): "with --label 'cell type'\n",
         ("convert", "rows.h5ad", "--labels", "cell type", "--out", "s.zarr"): "with --label 'cell type'\n",
         ("fit", "empty.h5ad", *LABEL, "--out", "run"): "empty.h5ad has no rows to train on\n",
-        ("fit", "rows.h5ad", *LABEL, "--valid", "empty.h5ad", "--out", "run"): "has no row of a class",
-        ("evaluate", "run-1", "empty.h5ad"): "no rows with labels",
+        ("fit", "rows.h5ad", *LABEL, "--valid", "empty.h5ad", "--out", "run"): "empty.h5ad has no rows\n",
+        ("evaluate", "run-1", "empty.h5ad"): "empty.h5ad has no rows\n",
         ("evaluate", "run-1", "other.h5ad"): "its labels are 'x', 'y', the model's 'a', 'b'; name another",
     }
     for words, line in commands.items():

@@ -66,7 +66,7 @@ def test_processes_give_the_same_store(
     frame.loc[::7, "topic"] = None
     frame.to_parquet(tmp_path / "t.parquet")
     monkeypatch.setattr(table, "_MIN_PARALLEL_BYTES", 0)
-    monkeypatch.setattr(table, "TEXTS_PER_BATCH", 50)
+    monkeypatch.setattr(table, "_BATCH_ROWS", 50)
     options: dict[str, Any] = {"label": "topic", "text": "body"}
     reports = [
         convert([tmp_path / "t.parquet"], tmp_path / f"{threads}.zarr", threads=threads, **options)

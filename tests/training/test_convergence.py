@@ -99,7 +99,9 @@ def test_a_best_c_at_an_end_is_said_with_values_to_go_on_with(store: Path, tmp_p
     small = ("tune", store, "--out", tmp_path / "small", "--C", "1e-4,1e-3,1e-2", "--hold-out", "1/3")
     code, shown, err = streamsvm(*small)
     assert code == 0
-    further = f"`streamsvm tune {store} --C 0.01,0.1,1,10 --out {tmp_path / 'small-2'}` goes on"
+    further = (
+        f"`streamsvm tune {store} --C 0.01,0.1,1,10 --hold-out 1/3 --out {tmp_path / 'small-2'}` goes on"
+    )
     assert f"the best C, 0.01, is the largest that was tried; {further}" in err
     best, trained = shown.index("is of 6 passes, those at smaller C included"), "the model is of 3 passes"
     assert best < shown.index(trained)
