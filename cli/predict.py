@@ -18,8 +18,8 @@ from streamsvm.settings.scoring import TO_PREDICT
 _OPTIONS = {
     "out": Option(
         checks.PATH, None,
-        "File to write: .csv, .tsv or .parquet for a table with names of rows, labels, scores and margins; "
-        ".txt or no suffix for one line a row. By default, and as -, standard output.",
+        "File to write: .csv, .tsv, .jsonl or .parquet for a table with names of rows, labels, scores and "
+        "margins; .txt or no suffix for one line a row. By default, and as -, standard output.",
         letter="o",
     ),
     "top_k": Option(checks.whole(1), None, "How many of the best labels, separated by tabs (default: 1)."),

@@ -1,8 +1,9 @@
-"""Files of predictions: text, CSV, and Parquet in row groups. None of them keeps rows in memory."""
+"""Files of predictions: text, CSV, JSON lines, and Parquet in row groups. None keeps rows in memory."""
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.errors import ModelError, Remedy, extra, wrong_setting
 
-TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and separators of the columns
+TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".parquet": ""}  # suffixes, separators
 _LINES = ("", ".txt")  # suffixes
 _GROUP_BYTES = 2**24  # of a row group of Parquet, in memory
 _FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # also in full width
@@ -151,6 +152,22 @@ class CsvTable:
         (self._quoted if returns else self._rows).writerows(zip(*columns, strict=True))
 
 
+class JsonLines:
+    """Text with a JSON object for each row; a column without a value is null."""
+
+    def __init__(self, file: TextIO, classes: np.ndarray) -> None:
+        self._file, self._classes = file, classes
+
+    def write(self, batch: Batch) -> None:
+        columns = {}
+        for name, (values, hidden) in batch.columns().items():
+            cells = (self._classes[values] if name.startswith("label") else values).astype(object)
+            cells[np.zeros(len(cells), bool) if hidden is None else hidden] = None
+            columns[name] = cells.tolist()
+        for row in zip(*columns.values(), strict=True):
+            self._file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+
+
 class ParquetTable:
     """Parquet file; call `close` at the end.
 
@@ -230,7 +247,9 @@ def open_output(
                 raise
         return
     with durable.replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
-        if suffix in TABLES:
+        if suffix == ".jsonl":
+            yield JsonLines(file, classes)
+        elif suffix in TABLES:
             yield CsvTable(file, classes, empty, TABLES[suffix])
         else:
             yield Lines(file, classes, scored=scored)

@@ -100,10 +100,10 @@ def predict(
         something that is there.
     out : path or text file, optional
         Where to write the predictions; a file has its name when all is written. A path that ends in ``.csv``,
-        ``.tsv`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the row), ``label``,
-        ``score``, ``margin`` (the score minus the largest of the other classes) and, with `top_k`,
-        ``label_2``, ``score_2`` and so on; before them ``file`` if there are several data, and after each
-        score the ``probability`` with `proba`. In ``.csv`` and ``.tsv`` an apostrophe comes before names that
+        ``.tsv``, ``.jsonl`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the
+        row), ``label``, ``score``, ``margin`` (the score minus the largest of the other classes) and, with
+        `top_k`, ``label_2``, ``score_2`` and so on; before them ``file`` if there are several data, and after
+        each score the ``probability`` with `proba`. In ``.csv`` and ``.tsv`` an apostrophe comes before names that
         a spreadsheet would run as formulas: those that begin with one of ``= + - @``, a tab or a line break,
         and are no numbers. Rows without names are numbered from 1. A path that ends in ``.txt`` or has no
         suffix, and a text file, have one line a row: the labels, separated by tabs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import tracemalloc
@@ -43,6 +44,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(path: Path) -> pd.DataFrame:
     if path.suffix == ".parquet":
         return pd.read_parquet(path)
+    if path.suffix == ".jsonl":
+        return pd.DataFrame(map(json.loads, path.read_text().splitlines()))
     separator = "," if path.suffix == ".csv" else "\t"
     names = pd.read_csv(path, sep=separator, nrows=0).columns
     types = {name: str if name.startswith("label") else np.float32 for name in names if name not in NAMED}
@@ -59,7 +62,7 @@ def expected(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return scores, np.argsort(-scores, axis=1, kind="stable")
 
 
-@pytest.mark.parametrize(("suffix", "top_k"), [("csv", 3), ("tsv", 1), ("parquet", 9)])
+@pytest.mark.parametrize(("suffix", "top_k"), [("csv", 3), ("tsv", 1), ("jsonl", 2), ("parquet", 9)])
 def test_a_table_has_names_labels_scores_and_margins(
     folder: Path, tmp_path: Path, suffix: str, top_k: int
 ) -> None:
@@ -81,10 +84,12 @@ def test_a_table_has_names_labels_scores_and_margins(
         np.testing.assert_allclose(table[f"score{ending}"], sorted_scores[:, place], atol=1e-5)
 
 
-def test_digits_of_csv_give_the_numbers_back_exactly(folder: Path, tmp_path: Path) -> None:
-    for suffix in ("csv", "parquet"):
+def test_digits_of_text_give_the_numbers_back_exactly(folder: Path, tmp_path: Path) -> None:
+    for suffix in ("csv", "jsonl", "parquet"):
         predict(folder / "run", folder / "s.h5", tmp_path / f"p.{suffix}", top_k=2)
     pd.testing.assert_frame_equal(read(tmp_path / "p.csv"), read(tmp_path / "p.parquet"))
+    exact = read(tmp_path / "p.parquet").astype({"score": float, "margin": float, "score_2": float})
+    pd.testing.assert_frame_equal(read(tmp_path / "p.jsonl"), exact)
 
 
 # A spreadsheet takes these for formulas, and shows the ones below as they are.
@@ -111,7 +116,7 @@ def test_names_that_are_formulas_to_a_spreadsheet_begin_with_an_apostrophe(tmp_p
     assert (tmp_path / "lines").read_text().splitlines() == classes
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_several_data_have_a_column_that_says_which(folder: Path, tmp_path: Path, suffix: str) -> None:
     data = {"cells": folder / "cells.h5ad", "store": folder / "s.h5", "rows": as_rows(X[:7], LABELS[:7])}
     path = tmp_path / f"p.{suffix}"
@@ -119,7 +124,7 @@ def test_several_data_have_a_column_that_says_which(folder: Path, tmp_path: Path
     table = read(path)
     assert table["file"].tolist() == ["cells"] * N + ["store"] * N + ["rows"] * 7
     names = anndata.read_h5ad(folder / "cells.h5ad").obs_names.tolist()
-    assert table["row"].tolist() == [*names, *map(str, range(1, N + 1)), *map(str, range(1, 8))]
+    assert [str(name) for name in table["row"]] == [*names, *map(str, [*range(1, N + 1), *range(1, 8)])]
     np.testing.assert_array_equal(table["score"][:N], table["score"][N : 2 * N])
     lines = tmp_path / "lines"
     predict(folder / "run", [folder / "cells.h5ad", folder / "s.h5"], lines)
@@ -140,7 +145,7 @@ def test_names_of_rows_come_with_every_kind_of_data(folder: Path, tmp_path: Path
         assert read(tmp_path / "p.parquet")["row"].tolist() == wanted
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_labels_below_a_threshold_are_missing(folder: Path, tmp_path: Path, suffix: str) -> None:
     scores, order = expected(folder)
     path = tmp_path / f"p.{suffix}"
@@ -169,7 +174,7 @@ def test_probabilities_stand_beside_the_scores_and_one_class_has_no_margin(tmp_p
     np.testing.assert_allclose(table["probability"], softmax.max(axis=1))
     np.testing.assert_allclose(table["probability_2"], np.sort(softmax, axis=1)[:, -2])
     save_weights(tmp_path / "one", weights[:, :1], {**record, "classes": ["only"]})
-    for suffix in ("csv", "parquet"):
+    for suffix in ("csv", "jsonl", "parquet"):
         predict(tmp_path / "one", data, tmp_path / f"one.{suffix}")
         assert read(tmp_path / f"one.{suffix}")["margin"].isna().all()
 
@@ -188,7 +193,7 @@ def test_memory_does_not_grow_with_the_rows(
         tracemalloc.stop()
         return found
 
-    for suffix in ("csv", "parquet", "txt"):
+    for suffix in ("csv", "jsonl", "parquet", "txt"):
         peak(1, suffix)
         assert peak(200, suffix) < peak(20, suffix) + 200_000
     predict(model, (rows for _ in range(200)), tmp_path / "p.parquet", force=True)
