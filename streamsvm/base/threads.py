@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any, Self, TypeVar
 
-from streamsvm.errors import ClusterError, SettingsError
+from streamsvm.errors import ClusterError, wrong_setting
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,9 +28,7 @@ def count_workers(wanted: int | None) -> int:
     if wanted is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if isinstance(wanted, bool) or not isinstance(wanted, numbers.Integral) or wanted < 1:
-        raise SettingsError(
-            f"workers must be 1 or more, and a whole number, not {wanted!r}", setting="workers"
-        )
+        raise wrong_setting("workers", f"must be 1 or more, and a whole number, not {wanted!r}")
     return int(wanted)
 
 

@@ -18,7 +18,7 @@ from streamsvm.data.label_sets import LabelLists, canonical_csr, label_lists, wi
 from streamsvm.data.names import examples, feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import is_mostly_filled
-from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
+from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError, wrong_setting
 
 _GIVE_MATRIX = Remedy("give a matrix of numbers, rows by features")
 
@@ -197,9 +197,7 @@ def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) ->
     if name is None:
         return X
     if not hasattr(X, "layers"):
-        raise SettingsError(
-            f"{name} is for AnnData, and X is none", remedy=Remedy("leave it out"), setting=name
-        )
+        raise wrong_setting(name, "is for AnnData, and X is none", Remedy("leave it out"))
     check_is_matrix(X)
     if obsm is not None:
         matrix = X.obsm.get(obsm)
@@ -220,9 +218,7 @@ def one_matrix(layer: str | None, raw: bool, obsm: str | None) -> str | None:
     of_name = {"layer": layer, "raw": raw or None, "obsm": obsm}
     given = [name for name, value in of_name.items() if value is not None]
     if len(given) > 1:
-        raise SettingsError(
-            f"{given[0]} and {given[1]} both name a matrix; leave one of them out", setting=given[0]
-        )
+        raise wrong_setting(given[0], f"and {given[1]} both name a matrix; leave one of them out")
     return given[0] if given else None
 
 
@@ -303,9 +299,8 @@ def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) ->
 
 def _obs_column(X: Any, column: str, argument: str, what: str) -> Any:
     if not hasattr(X, "obs"):
-        raise SettingsError(
-            f"{argument} must be one {what} for each row, not {column!r}: only AnnData has obs",
-            setting=argument,
+        raise wrong_setting(
+            argument, f"must be one {what} for each row, not {column!r}: only AnnData has obs"
         )
     if column not in X.obs:
         raise InputError(f"X: obs has no column {column!r}; it has {', '.join(map(repr, X.obs)) or 'none'}")

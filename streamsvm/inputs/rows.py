@@ -18,7 +18,7 @@ from streamsvm.data.checks import first_false, first_outside, row_of
 from streamsvm.data.names import warn_of_unknown_features
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, warn_of_difference
-from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
+from streamsvm.errors import ModelError, part_of_memory, warn, wrong_setting
 from streamsvm.inputs.blocks import blocks_to_score
 from streamsvm.inputs.schema import schema_of_model
 from streamsvm.model.matrix import MAX_FEATURES, begins_with_text, matrix_parts, names_of_rows, rows_of_matrix
@@ -91,12 +91,10 @@ class RowsToScore:
         )
         has_labels = is_path or is_list or isinstance(data, Store | Rows | Iterator)
         if self.settings.labels is not None and not is_path:
-            raise SettingsError("labels is for the path of a matrix; give y", setting="labels")
+            raise wrong_setting("labels", "is for the path of a matrix; give y")
         for name, given, what in (("y", y, "labels"), ("groups", groups, "rows")):
             if has_labels and given is not None:
-                raise SettingsError(
-                    f"{name} is for the {what} of a matrix; this data has its own", setting=name
-                )
+                raise wrong_setting(name, f"is for the {what} of a matrix; this data has its own")
         if is_path and not is_read_in_place(data):
             yield from self._of_file(data, label)
             return

@@ -200,10 +200,7 @@ def evaluate(
     for_several: dict[str, Any] = {"threshold": threshold, "n_labels": n_labels}
     where = str(getattr(data, "path", data)) if isinstance(data, str | os.PathLike | Store) else "the data"
     if model.transitions_ is not None and top_k not in (None, [1]):
-        raise SettingsError(
-            "top_k does not apply to a model of sequences, which predicts one label for each row",
-            setting="top_k",
-        )
+        raise wrong_setting("top_k", "does not apply to models of sequences, which predict one label a row")
     metrics: LabelMetrics | LabelSetMetrics | None = None
     n, asked = 0, ScoringSettings(**settings)
     reader = RowsToScore(model, asked, memory, workers=n_workers)
@@ -221,9 +218,7 @@ def evaluate(
                 for name, value in (for_one if several else for_several).items():
                     if value is not None:
                         have = "have" if several else "do not have"
-                        raise SettingsError(
-                            f"{name} does not apply: the rows {have} several labels each", setting=name
-                        )
+                        raise wrong_setting(name, f"does not apply: the rows {have} several labels each")
                 if several:
                     metrics = LabelSetMetrics(model, top_k or [1, 3, 5], **for_several)
                 else:

@@ -103,10 +103,10 @@ def predict(
         ``.tsv``, ``.jsonl`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the
         row), ``label``, ``score``, ``margin`` (the score minus the largest of the other classes) and, with
         `top_k`, ``label_2``, ``score_2`` and so on; before them ``file`` if there are several data, and after
-        each score the ``probability`` with `proba`. In ``.csv`` and ``.tsv`` an apostrophe comes before names that
-        a spreadsheet would run as formulas: those that begin with one of ``= + - @``, a tab or a line break,
-        and are no numbers. Rows without names are numbered from 1. A path that ends in ``.txt`` or has no
-        suffix, and a text file, have one line a row: the labels, separated by tabs.
+        each score the ``probability`` with `proba`. In ``.csv`` and ``.tsv`` an apostrophe comes before names
+        that a spreadsheet would run as formulas: those that begin with one of ``= + - @``, a tab or a line
+        break, and are no numbers. Rows without names are numbered from 1. A path that ends in ``.txt`` or has
+        no suffix, and a text file, have one line a row: the labels, separated by tabs.
     top_k : int, optional
         How many of the best classes, at most: 1 or more. By default 1, or with `threshold` all.
     threshold : float, optional
@@ -176,10 +176,7 @@ def predict(
         model.check_probabilities()
     if model.transitions_ is not None and (top_k > 1 or threshold is not None):
         name = "top_k" if threshold is None else "threshold"
-        raise SettingsError(
-            f"{name} does not apply to a model of sequences, which predicts one label for each row",
-            setting=name,
-        )
+        raise wrong_setting(name, "does not apply to models of sequences, which predict one label a row")
     n_workers, asked = count_workers(workers), ScoringSettings(**settings)
     best = _Best(model, top_k, threshold, proba=proba, margins=is_table(out))
     several, scored = len(sources) > 1, scores or proba
@@ -305,7 +302,5 @@ def as_model(model: Model | str | Path) -> Model:
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | os.PathLike):
-        raise SettingsError(
-            f"model must be a Model or the path of one, not {type(model).__name__}", setting="model"
-        )
+        raise wrong_setting("model", f"must be a Model or the path of one, not {type(model).__name__}")
     return load_model(model)
