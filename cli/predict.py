@@ -30,6 +30,9 @@ _OPTIONS = {
     ),
     "scores": Option(checks.FLAG, False, "Follow each label by its score."),
     "proba": Option(checks.FLAG, False, "Follow each label by its probability."),
+    "explain": Option(
+        checks.whole(1), None, "Give this many features that speak for the label, with shares of its margin."
+    ),
     "workers": THREADS,
     "memory": MEMORY,
     "force": Option(checks.FLAG, False, "Replace the file of --out."),

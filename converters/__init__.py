@@ -5,6 +5,7 @@ from streamsvm_converters.description import describe as describe
 from streamsvm_converters.kinds.registry import open_reader
 from streamsvm_converters.libsvm.position import InputFile as InputFile
 from streamsvm_converters.tables.text import hashed_matrix as hashed_matrix
+from streamsvm_converters.tables.text import ngrams_by_feature as ngrams_by_feature
 from streamsvm_converters.text_source import TextSource
 
 __all__ = ["ConvertReport", "TextSource", "convert", "open_reader"]

@@ -84,11 +84,14 @@ class Reader(ABC):
     notes : list of str
         Messages to the user about the reading; complete when all rows are read.
     label_codes : LabelCodes
+    texts : list of str or None
+        The texts that the rows yielded last are hashed from; None if rows are not made of text.
     has_texts : bool
         Whether labels were stored as text, in a file that tells texts from numbers; known as `labels` are.
     """
 
     counts: ReadCounts
+    texts: list[str] | None = None
     has_texts = False
     may_be_dense = False
     dense: bool

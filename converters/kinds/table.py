@@ -152,9 +152,8 @@ class TableReader(Reader):
         size = sum(table.path.stat().st_size for table in self._tables)
         processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
         encoder = ColumnEncoder(self._encoding, self.options.dtype)
-        for matrix, (codes, numbers) in with_n_grams(
-            self._checked(encoder), self._encoding, self.options.dtype, processes
-        ):
+        parts = with_n_grams(self._checked(encoder), self._encoding, self.options.dtype, processes)
+        for matrix, (self.texts, codes, numbers) in parts:
             rows = Rows(matrix.data, matrix.indices, matrix.indptr.astype(np.int64), codes, NO_NORMS)
             self.counts.add(rows)
             yield rows, numbers
@@ -168,7 +167,8 @@ class TableReader(Reader):
                 good = self._without(faults, len(codes))
                 values, features, codes, numbers = values[good], features[good], codes[good], numbers[good]
                 batch = batch.filter(good)
-            yield encoder.as_csr(values, features), joined_texts(batch, self._encoding), (codes, numbers)
+            texts = joined_texts(batch, self._encoding)
+            yield encoder.as_csr(values, features), texts, (texts, codes, numbers)
 
     def _without(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
         """Return a mask of the rows without faults; count the others, or raise the first fault."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -27,13 +27,9 @@ def hashed_texts(
     InputError
         If scikit-learn is not installed.
     """
-    with extra(InputError, "text is read by scikit-learn", "text"):
-        import joblib
-        from sklearn.feature_extraction.text import HashingVectorizer
-    vectorizer = HashingVectorizer(
-        n_features=2**encoding.bits, analyzer=encoding.analyzer, ngram_range=encoding.ngrams,
-        dtype=np.dtype(dtype).type,
-    )  # fmt: skip
+    vectorizer = _vectorizer(encoding, dtype)
+    import joblib
+
     items: deque[Item] = deque()
 
     def tasks() -> Iterator[Any]:
@@ -44,6 +40,29 @@ def hashed_texts(
     parallel = joblib.Parallel(processes, return_as="generator", pre_dispatch=processes + 1, max_nbytes=None)
     for matrix in parallel(tasks()):
         yield matrix, items.popleft()
+
+
+def _vectorizer(encoding: TextEncoding, dtype: str) -> Any:
+    with extra(InputError, "text is read by scikit-learn", "text"):
+        from sklearn.feature_extraction.text import HashingVectorizer
+    return HashingVectorizer(
+        n_features=2**encoding.bits, analyzer=encoding.analyzer, ngram_range=encoding.ngrams,
+        dtype=np.dtype(dtype).type,
+    )  # fmt: skip
+
+
+def ngrams_by_feature(text: str, record: Mapping[str, Any]) -> dict[int, list[str]]:
+    """Return the n-grams of a text by the feature that they are hashed to, each once, in their order."""
+    from sklearn.feature_extraction import FeatureHasher
+
+    encoding = read_encoding(record, "the model").text
+    assert encoding is not None
+    ngrams = list(dict.fromkeys(_vectorizer(encoding, "float64").build_analyzer()(text)))
+    hasher = FeatureHasher(2**encoding.bits, input_type="string")
+    found: dict[int, list[str]] = defaultdict(list)
+    for feature, ngram in zip(hasher.transform([each] for each in ngrams).indices, ngrams, strict=True):
+        found[feature].append(ngram)
+    return found
 
 
 def with_n_grams(

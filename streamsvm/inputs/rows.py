@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -67,6 +67,8 @@ class RowsToScore:
         Number of rows, set when data has been opened; None if it is not known.
     unlabelled : int
         Rows that are left out because they have no label; of a file that is converted, set at its end.
+    texts : sequence of str or None
+        The texts that the rows yielded last are hashed from, of a file or in memory; else None.
     """
 
     model: Model
@@ -77,6 +79,7 @@ class RowsToScore:
     workers: int | None = None
     n_rows: int | None = dataclasses.field(default=None, init=False)
     unlabelled: int = dataclasses.field(default=0, init=False)
+    texts: Sequence[str] | None = dataclasses.field(default=None, init=False)
 
     def read(self, data: Any, y: Any = None, groups: Any = None, where: str = "the data") -> Read:
         """Yield rows of `data`, in its order, and their names, int64 or str objects.
@@ -161,7 +164,10 @@ class RowsToScore:
             threads=count_workers(self.workers),
         )  # fmt: skip
         with part_of_memory(2):
-            yield from self._of_blocks(((rows, numbers + 1) for rows, numbers in reader), str(path))
+            blocks = ((rows, numbers + 1) for rows, numbers in reader)
+            for rows, numbers in self._of_blocks(blocks, str(path)):
+                self.texts = reader.texts
+                yield rows, numbers
         found = reader.counts
         self.unlabelled = getattr(found, "unlabelled", 0)
         for note in reader.notes:
@@ -190,6 +196,7 @@ class RowsToScore:
         model, asked = self.model, self.settings
         if not (model.takes_texts and begins_with_text(X)) and not getattr(X, "isbacked", False):
             check_is_matrix(X, ModelError)
+        self.texts = list(X) if model.takes_texts and begins_with_text(X) else None
         trained_on = model.record.get("label")
         if y is None and label is None and (hasattr(X, "obs") or trained_on in getattr(X, "columns", ())):
             label = trained_on

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvm.data.names import encoded_names
 from streamsvm.model.coefficients import SparseCoef, StoredCoef
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def strongest_features(
         without the constant one of ``bias``: names if there are any, else numbers, as in LIBSVM text if the
         data was text.
     """
-    name = _namer(model)
+    name = feature_namer(model)
     first, last, _ = classes.indices(len(model.classes_))
     coef = model.stored_coef
     n_features = model.n_features - (model.bias is not None)
@@ -67,8 +68,8 @@ def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.nd
     return features if coef.features is None else coef.features[features], codes, values
 
 
-def _namer(model: Model) -> Callable[[int], str | int]:
-    """Return a function that maps a feature to its name or number."""
+def feature_namer(model: Model) -> Callable[[int], str | int]:
+    """Return a function that maps a feature after the transforms to its name, or number in the data."""
     names = model.feature_names_out_
     if names is not None:
         return names.__getitem__
@@ -78,4 +79,11 @@ def _namer(model: Model) -> Callable[[int], str | int]:
             base = 0
         elif transform.name == "select" and transform.array is not None:
             columns = transform.array if columns is None else columns[transform.array]
-    return lambda feature: base + int(feature if columns is None else columns[feature])
+    encoded = (model.record.get("encoding") or {}).get("columns", ())
+    named = [name for each in encoded for name in encoded_names(each)]
+
+    def name_of(feature: int) -> str | int:
+        number = int(feature if columns is None else columns[feature])
+        return named[number] if number < len(named) else base + number - len(named)
+
+    return name_of

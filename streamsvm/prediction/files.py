@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 import numpy as np
 
 from streamsvm.base import durable
+from streamsvm.base.text import printable
 from streamsvm.errors import ModelError, Remedy, extra, wrong_setting
 
 TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".parquet": ""}  # suffixes, separators
@@ -21,6 +22,9 @@ _LINES = ("", ".txt")  # suffixes
 _GROUP_BYTES = 2**24  # of a row group of Parquet, in memory
 _FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # also in full width
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+Pairs = list[tuple[str | int, float]]  # features and their shares of a margin
 
 
 class Batch(NamedTuple):
@@ -41,6 +45,8 @@ class Batch(NamedTuple):
     margins : ndarray, shape (n,), or None
         Score of the predicted class minus the largest of the others; NaN if there are no others. None for
         outputs without margins.
+    evidence : list of Pairs, or None
+        The features that speak most for the label of each row.
     """
 
     file: str | None
@@ -50,6 +56,7 @@ class Batch(NamedTuple):
     probabilities: np.ndarray | None
     above: list[int] | None
     margins: np.ndarray | None
+    evidence: list[Pairs] | None = None
 
     @property
     def values(self) -> np.ndarray:
@@ -82,7 +89,13 @@ class Batch(NamedTuple):
                 found[f"probability{ending}"] = self.probabilities[:, place], hidden
             if place == 0 and self.margins is not None:
                 found["margin"] = self.margins, np.isnan(self.margins)
+        if self.evidence is not None:
+            found["evidence"] = np.array(list(map(_evidence_text, self.evidence)), object), None
         return found
+
+
+def _evidence_text(pairs: Pairs) -> str:
+    return ", ".join(f"{printable(str(name))} ({share:.3g})" for name, share in pairs)
 
 
 class Sink(Protocol):
@@ -92,23 +105,27 @@ class Sink(Protocol):
 
 
 class Lines:
-    """Text with a line for each row: the labels, each followed by its score or probability if `scored`."""
+    """Text with a line for each row: the labels, each followed by its score or probability if `scored`.
+
+    The last field is the evidence, if there is any.
+    """
 
     def __init__(self, file: TextIO, classes: np.ndarray, *, scored: bool) -> None:
         self._file, self._classes, self._scored = file, classes, scored
 
     def write(self, batch: Batch) -> None:
         batch = batch.without_unused()
-        labels = self._classes[batch.codes].tolist()
+        lines = self._classes[batch.codes].tolist()
         if batch.above is not None:
-            labels = [row[:n] for row, n in zip(labels, batch.above, strict=True)]
-        if not self._scored:
-            self._file.writelines("\t".join(row) + "\n" for row in labels)
-            return
-        self._file.writelines(
-            "\t".join(f"{name}\t{value:.9g}" for name, value in zip(row, numbers, strict=False)) + "\n"
-            for row, numbers in zip(labels, batch.values.tolist(), strict=True)
-        )
+            lines = [row[:n] for row, n in zip(lines, batch.above, strict=True)]
+        if self._scored:
+            lines = [
+                [f"{name}\t{value:.9g}" for name, value in zip(row, numbers, strict=False)]
+                for row, numbers in zip(lines, batch.values.tolist(), strict=True)
+            ]
+        if batch.evidence is not None:
+            lines = [[*row, _evidence_text(each)] for row, each in zip(lines, batch.evidence, strict=True)]
+        self._file.writelines("\t".join(row) + "\n" for row in lines)
 
 
 def as_cell(value: Any) -> Any:
@@ -140,7 +157,7 @@ class CsvTable:
     def write(self, batch: Batch) -> None:
         columns: list[Any] = []
         for name, (values, hidden) in batch.columns().items():
-            if name in ("file", "row"):
+            if name in ("file", "row", "evidence"):
                 columns.append([as_cell(value) for value in values.tolist()])
                 continue
             is_label = name.startswith("label")
@@ -163,7 +180,7 @@ class JsonLines:
         for name, (values, hidden) in batch.columns().items():
             cells = (self._classes[values] if name.startswith("label") else values).astype(object)
             cells[np.zeros(len(cells), bool) if hidden is None else hidden] = None
-            columns[name] = cells.tolist()
+            columns[name] = batch.evidence if name == "evidence" else cells.tolist()
         for row in zip(*columns.values(), strict=True):
             self._file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
 

@@ -20,7 +20,8 @@ from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import ModelError, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model, load_model
-from streamsvm.prediction.files import Batch, Lines, Sink, check_suffix, is_table, open_output
+from streamsvm.prediction.evidence import with_evidence
+from streamsvm.prediction.files import Batch, Lines, Pairs, Sink, check_suffix, is_table, open_output
 from streamsvm.settings import checks
 from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
@@ -44,6 +45,9 @@ class Predictions(Readable):
     scores : ndarray, shape (n, top_k), or list of n arrays, or None
         Scores of these labels, in the model's dtype; their probabilities, in float64, with `proba`; None
         if they were written to a file.
+    evidence : list of n lists of (str or int, float), or None
+        With `explain`, the features that speak most for the label of each row, and their shares of its
+        margin, largest first; None if they were written to a file.
     out : Path or None
         The file.
     """
@@ -51,12 +55,13 @@ class Predictions(Readable):
     n: int
     labels: np.ndarray | list[np.ndarray] | None = None
     scores: np.ndarray | list[np.ndarray] | None = None
+    evidence: list[Pairs] | None = None
     out: Path | None = None
 
     def _facts(self) -> dict[str, Any]:
         first = {"labels": self.labels, "scores": self.scores}  # of some rows
         shown = {name: None if values is None else _first(values) for name, values in first.items()}
-        return {"n": self.n, **shown, "out": self.out}
+        return {"n": self.n, **shown, "evidence": self.evidence and self.evidence[:5], "out": self.out}
 
 
 def _first(values: np.ndarray | list[np.ndarray]) -> list[Any]:
@@ -76,6 +81,7 @@ def predict(
     threshold: float | None = None,
     scores: bool = False,
     proba: bool = False,
+    explain: int | None = None,
     memory: int | str = 2**28,
     groups: Any = None,
     force: bool = False,
@@ -117,6 +123,14 @@ def predict(
     proba : bool
         Give probabilities in the place of scores, in lines too, and in tables beside them; see
         `Model.predict_proba`.
+    explain : int, optional
+        Give up to so many features as evidence for the first label of each row: those with the largest shares
+        of its margin, if above 0, and the shares. The share of a feature is its value after the transforms
+        times the difference of its coefficients for the label and for the class with the largest other score.
+        The constant of ``bias`` and transitions of sequences are left out. Features have their names, or
+        numbers as in LIBSVM text. Those of texts are named by the n-grams of the row; n-grams of a row that
+        are hashed to one feature are joined by " + ". A table has a last column ``evidence`` of text, or of
+        pairs in ``.jsonl``; a line has a last field.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
@@ -142,7 +156,8 @@ def predict(
         read or does not fit it, or a value or a score is not finite; or if `out` is there and
         `force` is not given.
     SettingsError
-        If `top_k`, `threshold` or `memory` is not valid, or both scores and probabilities are asked for.
+        If `top_k`, `threshold`, `explain` or `memory` is not valid, or both scores and probabilities, or
+        both `explain` and `threshold` are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
@@ -162,6 +177,10 @@ def predict(
             remedy=Remedy("say with {} how many labels a row has at most", Option("top_k")),
             setting="threshold",
         )
+    if explain is not None and threshold is not None:
+        raise wrong_setting("explain", "is for one label a row, threshold for several; leave one of them out")
+    # A feature of a row's evidence takes some hundred bytes, a score 4 or 8.
+    piece_bytes = memory // (32 if explain is None else 512 * checked_top_k(explain, "explain"))
     sources = _by_name(data, texts=model.takes_texts)
     path = Path(out) if isinstance(out, str | os.PathLike) else None
     if path is not None:
@@ -185,6 +204,7 @@ def predict(
         no_scores = np.zeros((0, len(model.classes_)), model.dtype)
         no_rows = Rows(*np.zeros((5, 0)))
         empty = best.batch(_UNNAMED if several else None, NO_NUMBERS, no_rows, 0, no_scores)
+        empty = empty._replace(evidence=None if explain is None else [])
         sink: Sink = _InMemory(model, empty)
         if isinstance(out, str | os.PathLike):
             sink = stack.enter_context(open_output(out, model.class_names, empty, scored=scored))
@@ -199,10 +219,13 @@ def predict(
             stage = f"predict {printable(file)}" if several else "predict"
             each = copy_address(each, asked.cache, report)
             for rows, names in reader.read(each, groups=groups, where=where):
-                pieces = model.scores(rows, memory // 32, first=first, where=where, workers=threads)
+                pieces = model.scores(rows, piece_bytes, first=first, where=where, workers=threads)
                 for begin, of_rows in pieces:
                     end = begin + len(of_rows)
-                    sink.write(best.batch(file if several else None, names[begin:end], rows, begin, of_rows))
+                    batch = best.batch(file if several else None, names[begin:end], rows, begin, of_rows)
+                    if explain is not None:
+                        batch = with_evidence(batch, model, rows, begin, of_rows, explain, reader.texts)
+                    sink.write(batch)
                     report(stage, first + end, reader.n_rows)
                 first += rows.n_rows
             count += first
@@ -254,12 +277,15 @@ class _InMemory:
         self._classes = model.classes_
         self._labels: list[np.ndarray] = []
         self._values: list[np.ndarray] = []
+        self._evidence = empty.evidence
         self._ragged = empty.above is not None
         self.write(empty)
 
     def write(self, batch: Batch) -> None:
         batch = batch.without_unused()
         names, values = self._classes[batch.codes], batch.values
+        if self._evidence is not None:
+            self._evidence += batch.evidence or []
         if batch.above is None:
             self._labels.append(names)
             self._values.append(values)
@@ -270,7 +296,7 @@ class _InMemory:
     def predictions(self, n: int) -> Predictions:
         if self._ragged:
             return Predictions(n, self._labels, self._values)
-        return Predictions(n, np.concatenate(self._labels), np.concatenate(self._values))
+        return Predictions(n, np.concatenate(self._labels), np.concatenate(self._values), self._evidence)
 
 
 def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.ndarray:

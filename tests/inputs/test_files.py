@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anndata
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -18,6 +19,7 @@ import zarr
 from helpers import save_weights
 from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.preprocessing import StandardScaler, normalize
 
 from streamsvm import Model, calibrate, convert, evaluate, fit, load_model, predict
 from streamsvm.errors import InputError, ModelError, SettingsError, StoreError, StreamsvmWarning
@@ -44,6 +46,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save("y.npy", Y)
     Path("y.txt").write_text("\n".join(f"+{label}.0" for label in Y))
     return tmp_path
+
+
+def evidence(values: Any, weights: np.ndarray, names: Any, intercept: Any = 0) -> list[list[Any]]:
+    """For the best class of each row, the two features with the largest shares above 0, and the shares."""
+    found = []
+    for row, scores in zip(values, values @ weights + intercept, strict=True):
+        best, second = np.argsort(-scores, kind="stable")[:2]
+        shares = row * (weights[:, best] - weights[:, second])
+        first = [f for f in np.argsort(-shares, kind="stable")[:2] if shares[f] > 0]
+        found.append([(names[f], pytest.approx(shares[f], rel=1e-4)) for f in first])
+    return found
 
 
 def as_text(path: Path) -> None:
@@ -79,6 +92,7 @@ def test_a_file_is_scored_as_its_matrix(folder: Path, name: str) -> None:
     assert {rows.dense for rows in read} == {dense}
     np.testing.assert_array_equal(predict(model, name).labels, BEST[:, None])
     np.testing.assert_array_equal(predict(model, Path(name), scores=True).scores[:, 0], (X @ WEIGHTS).max(1))
+    assert predict(model, name, explain=2).evidence == evidence(X, WEIGHTS, range(1, D + 1))
     found = evaluate("model", name, **labels)
     assert (found.n, found.unlabelled, found.accuracy) == (N, 0, float(np.mean(BEST == Y)))
     wanted = calibrate(model, X, Y)
@@ -186,14 +200,26 @@ def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
         folder / "texts", weights, index_base=None, encoding={"columns": [], "text": hashing}, label="topic"
     )
     options: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 2), "n_features": 2**6}
-    scores = HashingVectorizer(**options).transform(texts) @ weights
+    vectorizer = HashingVectorizer(**options)
+    hashed = vectorizer.transform(texts)
+    scores = hashed @ weights
     wanted = scores.argmax(axis=1)
+    alone = HashingVectorizer(n_features=2**6, analyzer=lambda ngram: [ngram])
+    numbered = evidence(hashed.toarray(), weights, range(2**6))
+    named = []
+    for text, row in zip(texts, numbered, strict=True):
+        of = {ngram: alone.transform([ngram]).indices[0] for ngram in vectorizer.build_analyzer()(text)}
+        named.append([(" + ".join(each for each in of if of[each] == f), share) for f, share in row])
     y = np.where(Y == BEST, wanted, Y)
     pd.DataFrame({"body": texts, "topic": y}).to_csv("texts.csv", index=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for data in texts, tuple(texts), np.array(texts), pd.Series(texts), "texts.csv", ["texts.csv"]:
-            np.testing.assert_array_equal(predict(model, data).labels[:, 0], wanted)
+            found = predict(model, data, explain=2)
+            np.testing.assert_array_equal(found.labels[:, 0], wanted)
+            assert found.evidence == named
+    assert any(" + " in name for row in named for name, _ in row)
+    assert predict(model, hashed, explain=2).evidence == numbered
     np.testing.assert_allclose(model.decision_function(texts), scores, rtol=1e-4, atol=1e-6)
     accuracy = np.mean(wanted == y)
     assert evaluate(model, texts, y).accuracy == evaluate(model, "texts.csv").accuracy == accuracy
@@ -202,6 +228,23 @@ def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
         model.predict(["a", None])
     with pytest.raises(InputError, match=r"absent\.csv cannot be read"):
         predict(model, ["texts.csv", "absent.csv"])
+
+
+def test_evidence_has_names_and_values_after_the_transforms(folder: Path) -> None:
+    """Of AnnData and a table, in files and in memory. Rows that are centred have a value of every feature."""
+    names = [f"gene {j}" for j in range(D)]
+    frame = pd.DataFrame(X, columns=names)
+    cells = anndata.AnnData(sp.csr_matrix(X), {"y": BEST.astype(str)}, pd.DataFrame(index=names))
+    cells.write_h5ad("a.h5ad")
+    frame.assign(y=BEST).to_csv("a.csv", index=False)
+    for path, data, transform, values in (
+        ("a.h5ad", cells, "log1p,l2,bias", normalize(np.log1p(X))),
+        ("a.csv", frame, "center,scale=std,bias", StandardScaler().fit_transform(X)),
+    ):
+        fit(path, out=f"run of {path}", label="y", transform=transform)
+        model = load_model(f"run of {path}")
+        wanted = evidence(values, model.coef_.T, names, model.intercept_)
+        assert predict(model, path, explain=2).evidence == predict(model, data, explain=2).evidence == wanted
 
 
 def test_invalid_rows_are_an_error_or_left_out_with_a_warning(folder: Path) -> None:

@@ -23,7 +23,7 @@ from streamsvm.prediction import files as prediction_files
 
 N, D, K = 150, 9, 4
 X, LABELS = make_problem(N, D, K)
-NAMED = ("file", "row")
+NAMED = ("file", "row", "evidence")
 # Names that a careless CSV would spoil.
 ODD = ["a,b", "a\rb", "a\nb", 'say "x"', " padded ", "naïve", "=1+1", "'=1", "-x", "\tx"]
 
@@ -68,12 +68,16 @@ def test_a_table_has_names_labels_scores_and_margins(
 ) -> None:
     scores, order = expected(folder)
     path = tmp_path / f"p.{suffix}"
-    done = predict(folder / "run", folder / "cells.h5ad", path, top_k=top_k)
+    done = predict(folder / "run", folder / "cells.h5ad", path, top_k=top_k, explain=2)
     assert (done.n, done.labels, done.scores, done.out) == (N, None, None, path)
     table, obs = read(path), anndata.read_h5ad(folder / "cells.h5ad").obs
     columns = ["row", "label", "score", "margin"]
     columns += [f"{name}_{place}" for place in range(2, min(top_k, K) + 1) for name in ("label", "score")]
-    assert list(table.columns) == columns
+    assert list(table.columns) == [*columns, "evidence"]
+    pairs = predict(folder / "run", folder / "cells.h5ad", explain=2).evidence
+    texts = [", ".join(f"{name} ({share:.3g})" for name, share in row) for row in pairs]
+    wanted = [list(map(list, row)) for row in pairs] if suffix == "jsonl" else texts
+    assert table["evidence"].fillna("").tolist() == wanted
     assert table["row"].tolist() == obs.index.tolist()
     sorted_scores = np.take_along_axis(scores, order, 1)
     np.testing.assert_allclose(table["margin"], sorted_scores[:, 0] - sorted_scores[:, 1], atol=1e-5)
@@ -101,17 +105,22 @@ def test_names_that_are_formulas_to_a_spreadsheet_begin_with_an_apostrophe(tmp_p
     classes = sorted([*FORMULAS, *PLAIN])
     record = {"classes": classes, "dtype": "float32", "n_features": len(classes)}
     record |= {"index_base": None, "loss": "ww", "transforms": []}
-    save_weights(tmp_path / "m", np.eye(len(classes), dtype=np.float32), record)
-    rows = pd.DataFrame(np.eye(len(classes)), index=classes)
+    save_weights(tmp_path / "m", np.eye(len(classes), dtype=np.float32), record, names=classes)
+    rows = pd.DataFrame(np.eye(len(classes)), classes, classes)
     escaped = [f"'{name}" if name in FORMULAS else name for name in classes]
-    for name in "p.csv", "p.tsv", "p.parquet":
-        out, wanted = tmp_path / name, classes if name == "p.parquet" else escaped
-        predict(tmp_path / "m", {"@a": rows, "b": rows}, out, top_k=2)
+    for name, wanted, file in (
+        ("p.csv", escaped, "'@a"),
+        ("p.tsv", escaped, "'@a"),
+        ("p.parquet", classes, "@a"),
+    ):
+        out = tmp_path / name
+        predict(tmp_path / "m", {"@a": rows, "b": rows}, out, top_k=2, explain=1)
         options = {"sep": "\t" if name == "p.tsv" else ",", "dtype": str, "keep_default_na": False}
         table = pd.read_parquet(out) if name == "p.parquet" else pd.read_csv(out, **options)
         assert table["row"].tolist() == table["label"].tolist() == wanted * 2
         assert set(table["label_2"]) <= set(wanted)
-        assert table["file"][0] == ("@a" if wanted == classes else "'@a")
+        assert table["file"][0] == file
+        assert all(table["evidence"][classes.index(each)] == f"{file[:-2]}{each} (1)" for each in FORMULAS)
     predict(tmp_path / "m", rows, tmp_path / "lines")
     assert (tmp_path / "lines").read_text().splitlines() == classes
 
