@@ -28,7 +28,6 @@ OPTIONS = [  # words, and what the last line of the message has
     ("online text --out r --labels y.npy", "--labels is for a store"),
     ("online x.npy --out r --labels y.npy --on-error skip", "--on-error does not apply to stores"),
     ("predict run data --json", "--json needs --out"),
-    ("predict run text --explain 0", "--explain must be a whole number in [1, 2**63), not 0"),
     ("predict run text --explain 2 --threshold 0", "threshold for several; leave one of them out"),
     ("predict run text -o p.npy", "a table ends in .csv, .tsv, .jsonl, .parquet, and lines in .txt"),
     ("predict run text --out new.h5ad", '; in Python: adata.obs["predicted"] = model.predict(adata)'),

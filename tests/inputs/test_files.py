@@ -192,7 +192,8 @@ def test_a_model_that_hashes_features_takes_their_numbers_from_text_as_from_a_st
     np.testing.assert_array_equal(predict("run", "a.txt").labels[:, 0], load_model("run").predict(columns))
 
 
-def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
+def test_a_model_of_hashed_text_scores_texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm_converters.kinds.table.TEXTS_PER_BATCH", 40)
     texts = [" ".join(np.random.default_rng(i).choice(list("abcdefgh"), 9)) for i in range(N)]
     weights = np.random.default_rng(4).normal(size=(2**6, K)).astype(np.float32)
     hashing = {"columns": ["body"], "analyzer": "char", "ngrams": [1, 2], "bits": 6}
@@ -215,7 +216,7 @@ def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for data in texts, tuple(texts), np.array(texts), pd.Series(texts), "texts.csv", ["texts.csv"]:
-            found = predict(model, data, explain=2)
+            found = predict(model, data, memory=2**17, explain=2)  # of a few rows at a time
             np.testing.assert_array_equal(found.labels[:, 0], wanted)
             assert found.evidence == named
     assert any(" + " in name for row in named for name, _ in row)
@@ -241,8 +242,7 @@ def test_evidence_has_names_and_values_after_the_transforms(folder: Path) -> Non
         ("a.h5ad", cells, "log1p,l2,bias", normalize(np.log1p(X))),
         ("a.csv", frame, "center,scale=std,bias", StandardScaler().fit_transform(X)),
     ):
-        fit(path, out=f"run of {path}", label="y", transform=transform)
-        model = load_model(f"run of {path}")
+        model = load_model(fit(path, out=f"{path}.run", label="y", transform=transform).model)
         wanted = evidence(values, model.coef_.T, names, model.intercept_)
         assert predict(model, path, explain=2).evidence == predict(model, data, explain=2).evidence == wanted
 

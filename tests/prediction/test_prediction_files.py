@@ -105,8 +105,9 @@ def test_names_that_are_formulas_to_a_spreadsheet_begin_with_an_apostrophe(tmp_p
     classes = sorted([*FORMULAS, *PLAIN])
     record = {"classes": classes, "dtype": "float32", "n_features": len(classes)}
     record |= {"index_base": None, "loss": "ww", "transforms": []}
-    save_weights(tmp_path / "m", np.eye(len(classes), dtype=np.float32), record, names=classes)
-    rows = pd.DataFrame(np.eye(len(classes)), classes, classes)
+    names = [name.replace("a=b", "a\tb") for name in classes]  # of features; tabs would split a line
+    save_weights(tmp_path / "m", np.eye(len(classes), dtype=np.float32), record, names=names)
+    rows = pd.DataFrame(np.eye(len(classes)), classes, names)
     escaped = [f"'{name}" if name in FORMULAS else name for name in classes]
     for name, wanted, file in (
         ("p.csv", escaped, "'@a"),
@@ -121,8 +122,9 @@ def test_names_that_are_formulas_to_a_spreadsheet_begin_with_an_apostrophe(tmp_p
         assert set(table["label_2"]) <= set(wanted)
         assert table["file"][0] == file
         assert all(table["evidence"][classes.index(each)] == f"{file[:-2]}{each} (1)" for each in FORMULAS)
-    predict(tmp_path / "m", rows, tmp_path / "lines")
-    assert (tmp_path / "lines").read_text().splitlines() == classes
+    predict(tmp_path / "m", rows, tmp_path / "lines", explain=1)
+    lines = [f"{name}\t{name} (1)".replace("\ta=b", "\ta\\tb") for name in classes]
+    assert (tmp_path / "lines").read_text().splitlines() == lines
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
