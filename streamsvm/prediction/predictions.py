@@ -128,9 +128,9 @@ def predict(
         of its margin, if above 0, and the shares. The share of a feature is its value after the transforms
         times the difference of its coefficients for the label and for the class with the largest other score.
         The constant of ``bias`` and transitions of sequences are left out. Features have their names, or
-        numbers as in LIBSVM text. Those of texts are named by the n-grams of the row; n-grams of a row that
-        are hashed to one feature are joined by " + ". A table has a last column ``evidence`` of text, or of
-        pairs in ``.jsonl``; a line has a last field.
+        numbers as in LIBSVM text, after ``hash`` those of its columns from 0 on. Features of texts are named
+        by the n-grams of the row; n-grams of a row that are hashed to one feature are joined by " + ". A
+        table has a last column ``evidence`` of text, or of pairs in ``.jsonl``; a line has a last field.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
