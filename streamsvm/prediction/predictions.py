@@ -180,7 +180,7 @@ def predict(
     if explain is not None and threshold is not None:
         raise wrong_setting("explain", "is for one label a row, threshold for several; leave one of them out")
     # A feature of a row's evidence takes some hundred bytes, a score 4 or 8.
-    piece_bytes = memory // (32 if explain is None else 512 * checked_top_k(explain, "explain"))
+    piece_bytes = memory // (32 if explain is None else 512 * checks.whole(1).checked("explain", explain))
     sources = _by_name(data, texts=model.takes_texts)
     path = Path(out) if isinstance(out, str | os.PathLike) else None
     if path is not None:
