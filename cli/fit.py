@@ -104,6 +104,8 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
         console.say(f"transform {plan['transform']} (--transform none: without)")
     if plan["unlabelled_rows"]:
         console.say(f"{count(plan['unlabelled_rows'], 'row')} without a label left out")
+    if plan["held_out"]:
+        console.say(plan["held_out"])
     if plan["slice_rows"]:
         console.say(
             "the rows are not shuffled: a block is made of slices of "

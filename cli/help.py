@@ -15,8 +15,8 @@ _HEADINGS = (
 # Most used options of commands with many options, in the order of the help. -h lists the others by name only.
 _FIRST = {
     "convert": "out label labels weights like shuffle text n_features on_error memory force",
-    "fit": "out valid passes tol C hold_out label text drop memory force loss transform",
-    "tune": "out C hold_out folds valid passes_each passes label class_weight memory force loss transform",
+    "fit": "out valid passes tol C hold_out hold_out_by label text drop memory force loss transform",
+    "tune": "out C hold_out hold_out_by folds valid passes_each passes label memory force loss transform",
     "online": "out C label labels like classes transform on_error memory checkpoint_every force loss",
     "predict": "out top_k threshold scores proba explain label memory force",
     "evaluate": "top_k costs tree multilabel label labels memory",

@@ -68,6 +68,7 @@ class TuneReporter(EventTable):
         super().__init__(console)
         self._of_passes = False
         self._shown: set[int] = set()  # passes that have a line
+        self._said: set[str] = set()  # of the held-out groups
         self._tried = 0  # passes of the settings that were tried
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -79,6 +80,9 @@ class TuneReporter(EventTable):
             self._of_passes = event["trainings"] == 1 and not self._headed  # nothing was tried before
             if self._of_passes:  # the seconds would be of the last pass
                 self.left_out |= {"seconds", "valid_accuracy_std"}
+        elif event["event"] == "plan" and event["held_out"] and event["held_out"] not in self._said:
+            self._said.add(event["held_out"])
+            self.console.say(event["held_out"])
         elif event["event"] == "pass" and self._of_passes and {"trial", "valid_accuracy"} <= event.keys():
             self._shown.add(event["pass"])
             self.line(event)

@@ -209,12 +209,15 @@ def convert(
         _check_out(out, force)
         inputs = [copy_address(path, asked.cache or staging, report) for path in inputs]
         reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
-        present = {"cost": weights is not None, "qid": asked.groups, "label_codes": asked.multilabel}
+        present = {
+            "cost": weights is not None, "qid": asked.groups, "hold_out_by": asked.hold_out_by is not None,
+            "label_codes": asked.multilabel,
+        }  # fmt: skip
         columns = [name for name in present if present[name]]
         waiting = WaitingRows(staging, np.dtype(dtype), seed, memory // _BUCKET_FRACTION, columns)
         shuffled = ExternalShuffle(waiting, expected=reader.expected_bytes)
         with shuffled:
-            sources = _read_all(reader, weights, shuffled)
+            sources = _read_all(reader, shuffled)
         counts = reader.counts
         if counts.rows == 0:
             why = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
@@ -257,7 +260,8 @@ def convert(
         })  # fmt: skip
         meta = {
             "sources": encode(sources), "shuffle_seed": seed,
-            "label": reader.options.label, "labels_as": reader.options.labels_as,
+            "label": reader.options.label, "hold_out_by": asked.hold_out_by,
+            "labels_as": reader.options.labels_as,
             ANNDATA: reader.options.format == "anndata" and asked.obsm is None,
         }  # fmt: skip
         names = features.names
@@ -298,20 +302,23 @@ def convert(
     return result
 
 
-def _read_all(reader: Reader, weights: str | Path | None, shuffled: ExternalShuffle) -> list[InputFile]:
-    """Append all rows, with weights if there is a file of them, to `shuffled`; return the files read."""
-    from streamsvm_converters.libsvm.sample_weights import WeightFile
+def _read_all(reader: Reader, shuffled: ExternalShuffle) -> list[InputFile]:
+    """Append all rows to `shuffled`, with what files have of each in a line; return the files read."""
+    from streamsvm_converters.libsvm.line_files import GroupFile, LineFile, WeightFile
 
-    if weights is None:
+    options = reader.options
+    with contextlib.ExitStack() as stack:
+        files: dict[str, LineFile] = {}
+        if options.weights is not None:
+            files["cost"] = stack.enter_context(WeightFile(options.weights))
+        if options.hold_out_by is not None and options.format == "libsvm":
+            files["hold_out_by"] = stack.enter_context(GroupFile(options.hold_out_by))
         for rows, numbers in reader:
-            shuffled.append(rows, numbers)
-        return reader.sources
-    with WeightFile(weights) as file:
-        for rows, numbers in reader:
-            shuffled.append(rows._replace(cost=file.at(numbers)), numbers)
+            columns = {name: file.at(numbers) for name, file in files.items()}
+            shuffled.append(rows._replace(**columns), numbers)
         counts = reader.counts
         n_rows = counts.rows + counts.skipped + getattr(counts, "unlabelled", 0)
-        return [*reader.sources, file.finish(n_rows)]
+        return [*reader.sources, *(file.finish(n_rows) for file in files.values())]
 
 
 def _check_memory(memory: int, chunk: int) -> None:

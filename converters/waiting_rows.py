@@ -29,6 +29,7 @@ _UINT64_MASK = 2**64 - 1
 _DTYPES: dict[str, Any] = {
     "labels": np.int32, "label_codes": np.int32, "norm2": np.float64, "cost": np.float64,
 }  # fmt: skip
+_TAKEN = ("cost", "qid", "numbers", "hold_out_by")
 _PREFETCH_ROWS = 8  # rows ahead of the one that is copied
 
 
@@ -81,7 +82,8 @@ class WaitingRows:
     limit : int
         Bytes of memory for one bucket.
     columns : collection of str
-        Which of "cost", "qid" and "label_codes" the rows have. With "qid" the rows of a group stay together.
+        Which of "cost", "qid", "hold_out_by" and "label_codes" the rows have. With "qid" the rows of a group
+        stay together.
     """
 
     folder: Path
@@ -190,7 +192,7 @@ def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffer
         np.take(matrix, order, axis=0, out=data.reshape(len(order), matrix.shape[1]), mode="clip")
     else:
         _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
-    present = {name: each[order] for name in ("cost", "qid", "numbers") if len(each := getattr(rows, name))}
+    present = {name: each[order] for name in _TAKEN if len(each := getattr(rows, name))}
     taken = Rows(data, None if rows.dense else indices, indptr, rows.labels[order], NO_NORMS, **present)
     if len(rows.label_indptr):
         lists = np.column_stack([rows.label_indptr[order], rows.label_indptr[order + 1]])

@@ -62,6 +62,7 @@ def fit(
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
+    hold_out_by: Any = None,
     class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
@@ -201,6 +202,12 @@ def fit(
         parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
         The rows count neither for C auto nor for the statistics of transforms, nor for balanced weights of
         classes.
+    hold_out_by : Any
+        Column of obs or of a table, such as a donor, or for a matrix and LIBSVM text a file with one value a
+        line: rows with equal values are held out together, by hold_out, folds and the search for C. For a
+        matrix in memory also an array of shape (n,). Values are held out in the order of a hash of their text
+        until the share is reached, the last one only if that is nearer. The column is not a feature. A store
+        that was converted with one uses it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -375,6 +382,7 @@ def plan(
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
+    hold_out_by: Any = None,
     class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
@@ -464,6 +472,12 @@ def plan(
         parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
         The rows count neither for C auto nor for the statistics of transforms, nor for balanced weights of
         classes.
+    hold_out_by : Any
+        Column of obs or of a table, such as a donor, or for a matrix and LIBSVM text a file with one value a
+        line: rows with equal values are held out together, by hold_out, folds and the search for C. For a
+        matrix in memory also an array of shape (n,). Values are held out in the order of a hash of their text
+        until the share is reached, the last one only if that is nearer. The column is not a feature. A store
+        that was converted with one uses it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -752,6 +766,7 @@ def tune(
     seed: int = 0,
     memory: int | str = 2147483648,
     inner_passes: int | Literal["auto"] = 'auto',
+    hold_out_by: Any = None,
     class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
@@ -854,6 +869,12 @@ def tune(
     inner_passes : int | Literal["auto"]
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
+    hold_out_by : Any
+        Column of obs or of a table, such as a donor, or for a matrix and LIBSVM text a file with one value a
+        line: rows with equal values are held out together, by hold_out, folds and the search for C. For a
+        matrix in memory also an array of shape (n,). Values are held out in the order of a hash of their text
+        until the share is reached, the last one only if that is nearer. The column is not a feature. A store
+        that was converted with one uses it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows

@@ -36,6 +36,7 @@ from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import Execution
 
 Kind = TypeVar("Kind", bound=CheckedSettings)
+OF_ROWS = ("sample_weight", "hold_out_by")  # settings that may be arrays, for a matrix
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
@@ -171,7 +172,7 @@ def fit(
             model = train(open_matrix((data, y, groups), asked, how, tables, encoding=encoding), how)[1]
             assert model is not None
             return model
-    check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
+    check_of_store(out, y=y, groups=groups, **{name: tables.get(name) for name in OF_ROWS})
     if cluster is not None:
         check_splits(asked.splits)
     assert out is not None

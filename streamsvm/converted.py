@@ -32,7 +32,8 @@ Paths = Sequence[str | os.PathLike[str]]
 
 # The others are as in the training data.
 _OF_VALID = ("format", "delimiter", "decimal", "labels_as", "multilabel", "on_error")
-_OF_CONVERSION = ("label", "labels", "weights", "layer", "raw", "obsm", "join")  # and of a store
+# Of a store, too.
+_OF_CONVERSION = ("label", "labels", "weights", "hold_out_by", "layer", "raw", "obsm", "join")
 
 
 class _Inputs(NamedTuple):
@@ -44,7 +45,9 @@ class _Inputs(NamedTuple):
     @property
     def files(self) -> list[str]:
         """All files that are read."""
-        return self.paths + [self.options[name] for name in ("weights", "labels") if name in self.options]
+        given = [self.options[name] for name in ("weights", "labels") if name in self.options]
+        by = self.options.get("hold_out_by")
+        return [*self.paths, *given, *([by] if by is not None and os.path.isfile(by) else [])]
 
 
 def converted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -176,6 +178,23 @@ def held_out(labels: np.ndarray, part: int, parts: int) -> np.ndarray:
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
             keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
     return np.isin(np.arange(len(labels)), np.lexsort([keys, labels])[part - 1 :: parts])
+
+
+def held_out_by(values: Sequence[Any], part: int, parts: int) -> np.ndarray:
+    """Return a mask of the rows of a part, which has whole values in the order of a hash of their texts.
+
+    A part ends at the value that is nearest to its share; each has a value, if there are as many.
+    """
+    texts = pd.Series(np.asarray(values)).astype(str)
+    counts = texts.value_counts()
+    digests = {text: hashlib.blake2b(text.encode(), digest_size=8).digest() for text in counts.index}
+    order = sorted(counts.index, key=lambda text: int.from_bytes(digests[text], "little") >> 1)
+    ends, cuts = np.cumsum([0, *counts[order]]), [0]
+    for at in range(1, parts):
+        nearest = int(np.argmin(abs(ends - len(texts) * at / parts)))  # of two that are as near the first
+        last = len(order) - (parts - at if parts <= len(order) else 1)
+        cuts.append(min(max(nearest, cuts[-1] + 1), last))
+    return texts.isin(order[slice(*[*cuts, None][part - 1 : part + 1])]).to_numpy()
 
 
 def make_store(

@@ -46,7 +46,7 @@ class StoredReader(Reader):
                 open_stores(
                     inputs, **options.of_store, join=options.join, labelled=options.labelled,
                     like={"labels_as": options.labels_as, "classes": () if like is None else like.classes},
-                    memory=options.memory, every_row=True,
+                    memory=options.memory, every_row=True, hold_out_by=options.hold_out_by,
                 )
             )  # fmt: skip
             if store.multilabel or any(member.native for member in store.members):

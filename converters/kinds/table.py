@@ -18,6 +18,7 @@ from streamsvm_converters.tables.text import joined_texts, with_n_grams
 
 from streamsvm.base.format import UNSEEN_LABEL
 from streamsvm.base.label_values import MISSING_TEXTS
+from streamsvm.data.groups import check_hashes, group_hashes
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
@@ -47,6 +48,7 @@ class TableReader(Reader):
                     remedy=Remedy("name its label column with {}", Option("label")),
                 )
             table.check_has([options.label], "label ")
+            table.check_has([] if options.hold_out_by is None else [options.hold_out_by])
         self._encoding = (
             self._known_encoding()
             if like is not None
@@ -97,43 +99,48 @@ class TableReader(Reader):
 
     def _labelled(
         self, table: TableFile, names: Sequence[str], numbers: OfDates
-    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, int]]:
+    ) -> Iterator[tuple[Any, dict[str, np.ndarray], np.ndarray, int]]:
         """Yield some columns of the rows of a table that have a label, a few at a time.
 
-        With them come the codes of their labels, their numbers in the table, and how many rows have none.
+        With them come the columns of `Rows` that they have, their numbers in the table, and how many rows
+        have no label.
         """
-        label = self.options.label if self.options.labelled else None
-        extra = [label] if label is not None and label not in names else []
+        label, by = (self.options.label, self.options.hold_out_by) if self.options.labelled else (None, None)
+        extra = [name for name in dict.fromkeys((label, by)) if name is not None and name not in names]
         most = min(_BATCH_ROWS, self.options.memory // (128 * len(names)))
         row = unlabelled = 0
         for batch in table.batches([*names, *extra], numbers):
             for piece in _pieces(batch, most):
                 rows = np.arange(row, row + piece.num_rows)
                 row += piece.num_rows
-                codes = np.full(len(rows), UNSEEN_LABEL, np.int32)
+                columns = {"labels": np.full(len(rows), UNSEEN_LABEL, np.int32)}
                 if label is not None:
                     column = piece.column(piece.schema.get_field_index(label))
                     codes = self._codes(column, _places(table, rows))
                     kept = codes != MISSING
                     if unlabelled := int(np.count_nonzero(~kept)):
                         piece, codes, rows = piece.filter(kept), codes[kept], rows[kept]
-                yield piece.select(list(names)), codes, rows, unlabelled
+                    columns["labels"] = codes
+                if by is not None:
+                    columns["hold_out_by"] = _hashes(piece.column(piece.schema.get_field_index(by)))
+                    check_hashes(columns["hold_out_by"], _places(table, rows, by))
+                yield piece.select(list(names)), columns, rows, unlabelled
 
-    def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
-        """Yield used columns, label codes and numbers of labelled rows, and a function that names a row."""
+    def _batches(self) -> Iterator[tuple[Any, dict[str, np.ndarray], np.ndarray, Callable[[int], str]]]:
+        """Yield used columns, those of `Rows`, and numbers of labelled rows, and what names a row."""
         names, numbers = self._encoding.used, self._encoding.numbers
         first, total = 0, sum(table.path.stat().st_size for table in self._tables)
         done = 0
         for table in self._tables:
             n_rows = 0
-            for piece, codes, rows, unlabelled in self._labelled(table, names, numbers):
+            for piece, columns, rows, unlabelled in self._labelled(table, names, numbers):
                 n_rows += len(rows) + unlabelled
                 self.counts.unlabelled += unlabelled
                 self.counts.bytes_read = done + table.size
                 if self.options.progress is not None:
                     self.options.progress(self.counts.bytes_read, total)
-                if len(codes):
-                    yield piece, codes, first + rows, _places(table, rows)
+                if len(rows):
+                    yield piece, columns, first + rows, _places(table, rows)
             if not n_rows and len(self._tables) > 1:
                 warn(f"{table.path} has no rows")
             first += n_rows
@@ -153,22 +160,28 @@ class TableReader(Reader):
         processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
         encoder = ColumnEncoder(self._encoding, self.options.dtype)
         parts = with_n_grams(self._checked(encoder), self._encoding, self.options.dtype, processes)
-        for matrix, (self.texts, codes, numbers) in parts:
-            rows = Rows(matrix.data, matrix.indices, matrix.indptr.astype(np.int64), codes, NO_NORMS)
+        for matrix, (self.texts, columns, numbers) in parts:
+            indptr = matrix.indptr.astype(np.int64)
+            rows = Rows(matrix.data, matrix.indices, indptr, norm2=NO_NORMS, **columns)
             self.counts.add(rows)
             yield rows, numbers
             self.counts.unseen_values, self.counts.missing_values = encoder.unseen, encoder.filled
 
     def _checked(self, encoder: ColumnEncoder) -> Iterator[tuple[Any, list[str], Any]]:
-        """Yield the columns of rows without faults as a matrix, their texts, and their codes and numbers."""
-        for batch, codes, numbers, where in self._batches():
+        """Yield the columns of rows without faults as a matrix, their texts, and what else is known."""
+        for batch, columns, numbers, where in self._batches():
             values, features, faults = encoder.encode(batch, where)
             if faults:
-                good = self._without(faults, len(codes))
-                values, features, codes, numbers = values[good], features[good], codes[good], numbers[good]
-                batch = batch.filter(good)
+                good = self._without(faults, len(numbers))
+                values, features, numbers, batch = (
+                    values[good],
+                    features[good],
+                    numbers[good],
+                    batch.filter(good),
+                )
+                columns = {name: column[good] for name, column in columns.items()}
             texts = joined_texts(batch, self._encoding)
-            yield encoder.as_csr(values, features), texts, (texts, codes, numbers)
+            yield encoder.as_csr(values, features), texts, (texts, columns, numbers)
 
     def _without(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
         """Return a mask of the rows without faults; count the others, or raise the first fault."""
@@ -189,9 +202,18 @@ class TableReader(Reader):
         return ~np.isin(np.arange(n_rows), list(faults))
 
 
-def _places(table: TableFile, rows: np.ndarray) -> Callable[[int], str]:
+def _places(table: TableFile, rows: np.ndarray, column: str | None = None) -> Callable[[int], str]:
     """Return a function that names a row of a batch; its number counts from 1, without the header."""
-    return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}"
+    end = "" if column is None else f": column {listed([column])}"
+    return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}{end}"
+
+
+def _hashes(column: Any) -> np.ndarray:
+    """Return the hashes of the values of a column to hold out by; -1 where one is missing."""
+    if not hasattr(column, "dictionary"):
+        column = column.dictionary_encode()
+    hashes = np.append(group_hashes(column.dictionary.to_pylist()), -1)
+    return hashes[column.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
 
 
 def _pieces(batch: Any, most: int) -> Iterator[Any]:

@@ -55,12 +55,12 @@ def choose_encoding(
     needs = "a column of text" if text is None else "columns"
     for name in options.changed(TEXT_OPTIONS if text is None else () if options.columns else COLUMN_OPTIONS):
         raise SettingsError(f"{name} needs {needs}", setting=name)
-    asked = {options.label, *options.drop, *options.columns, *options.categorical}
+    asked = {options.label, options.hold_out_by, *options.drop, *options.columns, *options.categorical}
     index = [] if text else sorted({name for table in tables for name in table.index} - asked)
     if index:
         shown = listed([name or "(the first, without a name)" for name in index])
         notes.append(f"columns that name the rows, and are no features: {shown}")
-    left_out = {options.label, *options.drop, *index}
+    left_out = {options.label, options.hold_out_by, *options.drop, *index}
     every = () if text else first.columns
     names = [name for name in options.columns or every if name not in left_out]
     for table in tables[1:]:

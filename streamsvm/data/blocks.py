@@ -125,7 +125,8 @@ class Blocks:
                 "the store's classes: such a store serves to evaluate, not to train"
             )
         numbers = NO_NUMBERS if self.held_out is None else rows.numbers
-        return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=numbers)
+        rows = rows._replace(numbers=numbers, hold_out_by=NO_NUMBERS)
+        return rows._replace(data=self._cast(rows, start), cost=self._costs(rows))
 
     def to_measure(self) -> Blocks:
         """Return blocks of the same rows in which the held-out rows have the cost 1, and all others 0."""

@@ -1,12 +1,16 @@
-"""Groups of rows, such as the tokens of a sequence: rows that stand together and have one ``qid``."""
+"""Groups of rows: sequences, whose rows stand together and have one ``qid``; and rows held out together."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from streamsvm.errors import Call, Option, Remedy, StreamsvmError
+from streamsvm.base.label_values import label_text
+from streamsvm.data.checks import first_false
+from streamsvm.errors import Call, InputError, Option, Remedy, StreamsvmError
 
 # What helps where a loss or model of sequences gets rows without groups.
 GIVE_GROUPS = Remedy(
@@ -52,3 +56,29 @@ def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np
             "of a group must stand together"
         )
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def group_hashes(values: Iterable[Any]) -> np.ndarray:
+    """Return a hash of the text of each value, int64 from 0 on; -1 for a value that cannot be a label.
+
+    Equal values of several files, or of several types, have equal hashes.
+    """
+
+    def hashed(value: Any) -> int:
+        try:
+            text = label_text(value)
+        except ValueError:
+            text = None
+        if text is None:
+            return -1
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1
+
+    return np.array(list(map(hashed, values)), np.int64)
+
+
+def check_hashes(hashes: np.ndarray, place: Callable[[int], str]) -> None:
+    """Raise `InputError`, which names the `place` of the row, if a row has the hash -1."""
+    if (row := first_false(hashes >= 0)) is not None:
+        remedy = Remedy("give it one, or leave the row out")
+        raise InputError(f"{place(row)} has no text or number to hold out by", remedy=remedy)

@@ -156,7 +156,7 @@ def make_plan(
     # A row: offset, label, norm, and cost, also times a share of C; its place in the order; its old and new
     # duals; and the arrays of inner passes.
     row_bytes = (8 + 4 + 8 + 2 * 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
-    row_bytes += 8 * (store.grouped + store.multilabel)  # group, and where the labels begin
+    row_bytes += 8 * (store.grouped + store.multilabel + store.held_out_by)
     row_bytes += held_row_bytes
     label_bytes = 4 * store.multilabel
     # While it is read: as stored, twice if it is copied to be checked or converted, and transformed.

@@ -10,7 +10,7 @@ import numpy as np
 _NO_COST = np.empty(0)
 _NO_CODES = np.empty(0, np.int32)
 NO_NUMBERS = np.empty(0, np.int64)
-OF_EACH_ROW = ("labels", "norm2", "cost", "qid", "numbers")  # of which some may be empty
+OF_EACH_ROW = ("labels", "norm2", "cost", "qid", "numbers", "hold_out_by")  # of which some may be empty
 POINTERS = {"indptr": ("data", "indices"), "label_indptr": ("label_codes",)}  # and what they point to
 PIECE_ROWS = 2**18  # elements of an array with one for each row that are read at a time
 
@@ -44,6 +44,9 @@ class Rows(NamedTuple):
     numbers : ndarray of int64, shape (n_rows,)
         The number of each row in the data as given, which views keep: rows without a label are not counted,
         and those of joined data are counted through. Empty where they are not known.
+    hold_out_by : ndarray of int64, shape (n_rows,)
+        A hash of the value, such as a donor, whose rows are held out together: see `group_hashes`. Empty if
+        rows are held out one by one.
     """
 
     data: np.ndarray
@@ -56,6 +59,7 @@ class Rows(NamedTuple):
     label_indptr: np.ndarray = NO_NUMBERS
     qid: np.ndarray = NO_NUMBERS
     numbers: np.ndarray = NO_NUMBERS
+    hold_out_by: np.ndarray = NO_NUMBERS
 
     @property
     def n_rows(self) -> int:

@@ -22,6 +22,7 @@ from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.array_file import LoadedArray
 from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.group_column import GroupColumn, open_groups
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.label_file import FileLabels, open_labels, read_weights
 from streamsvm.store.matrices import DenseMatrix, StoredMatrix, open_matrix
@@ -31,7 +32,10 @@ from streamsvm.store.reader import ContainerStore
 from streamsvm.store.store import Columns, Facts, Progress, RowSizes, Whole
 
 # The columns that enter the fingerprint, in this order.
-_FINGERPRINTED = {"label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8"}
+_FINGERPRINTED = {
+    "label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8",
+    "hold_out_by": "<i8",
+}  # fmt: skip
 
 
 def open_anndata(
@@ -43,6 +47,7 @@ def open_anndata(
     raw: bool = False,
     obsm: str | None = None,
     memory: int | None = None,
+    hold_out_by: str | None = None,
 ) -> AnnDataStore:
     """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
     one_matrix(layer, raw, obsm)
@@ -61,7 +66,8 @@ def open_anndata(
     labels = _labels(container, label, n_rows) if labelled else None
     weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)
     var = None if obsm is not None else "raw/var" if raw else "var"
-    return AnnDataStore(container, matrix, var, labels, weights, label)
+    groups = open_groups(container, hold_out_by, n_rows)
+    return AnnDataStore(container, matrix, var, labels, weights, label, groups)
 
 
 def open_array(
@@ -71,6 +77,7 @@ def open_array(
     weights: str | os.PathLike[str] | None,
     like: Mapping[str, Any],
     labelled: bool,
+    hold_out_by: str | None = None,
 ) -> AnnDataStore:
     """Open a matrix with nothing else as a store; parameters and errors as in `open_store`."""
     matrix = open_matrix(container, "X")
@@ -79,7 +86,8 @@ def open_array(
     if weights is not None:
         values = read_weights(Path(weights), matrix.shape[0], container.path)
         cost = LoadedArray(container, str(weights), values)
-    return AnnDataStore(container, matrix, None, found, cost, label)
+    groups = open_groups(container, hold_out_by, matrix.shape[0])
+    return AnnDataStore(container, matrix, None, found, cost, label, groups)
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str | None) -> str:
@@ -139,12 +147,14 @@ class AnnDataStore(ContainerStore):
         labels: LabelColumn | FileLabels | Indicator | None,
         weights: StoredArray | None,
         label: str | None,
+        groups: GroupColumn | None,
     ) -> None:
         if isinstance(matrix, DenseMatrix):
             matrix.dense_rows = is_mostly_filled(matrix.shape, matrix.parts)
         self.matrix = matrix
         self._var = var
         self._labels = labels
+        self._groups = groups
         arrays = {f"X/{name}": array for name, array in matrix.arrays.items()}
         if isinstance(labels, LabelColumn):
             arrays[layout.CODES] = labels.column.values
@@ -153,6 +163,7 @@ class AnnDataStore(ContainerStore):
         self._has_obs = container.node("obs") is not None
         columns = {"labels", "numbers", "names"} | (set() if weights is None else {"cost"})
         columns |= {"label_codes"} if isinstance(labels, Indicator) else set()
+        columns |= set() if groups is None else {"hold_out_by"}
         n_rows, n_features = matrix.shape
         dense = matrix.encoding == "dense"
         facts = Facts(
@@ -171,9 +182,12 @@ class AnnDataStore(ContainerStore):
             dense=dense,
             dense_rows=matrix.dense_rows,
             held_bytes=sum(
-                each.nbytes for each in (labels, weights) if isinstance(each, FileLabels | LoadedArray)
+                each.nbytes
+                for each in (labels, weights, groups)
+                if isinstance(each, FileLabels | LoadedArray | GroupColumn)
             ),
-            meta={"label": label, format.ANNDATA: var is not None},
+            meta={"label": label, format.ANNDATA: var is not None}
+            | ({} if groups is None else {"hold_out_by": groups.name}),
         )
         super().__init__(container, arrays, facts)
 
@@ -201,7 +215,7 @@ class AnnDataStore(ContainerStore):
             where, indptr = self.matrix.pointers(ranges)
             sha.update((where[0, 0] + indptr).astype("<i8").tobytes())
             kind = "label_codes" if self.multilabel else "labels"
-            columns = self.columns(ranges, {kind, "cost"})
+            columns = self.columns(ranges, {kind, "cost", "hold_out_by"})
             codes = columns[kind]
             counts += np.bincount(codes[codes >= 0], minlength=self.n_classes)
             for name, dtype in _FINGERPRINTED.items():
@@ -218,6 +232,8 @@ class AnnDataStore(ContainerStore):
             if self._labels is not None:
                 return self._labels.columns(ranges)
             return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
+        if name == "hold_out_by" and self._groups is not None:
+            return self._groups.columns(ranges)
         if name != "cost":
             return super()._read_column(name, ranges)
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)

@@ -145,6 +145,7 @@ _SHARED_FACTS = {
     "weighted": "has weights of rows",
     "multilabel": "has several labels a row",
     "grouped": "has groups of rows",
+    "held_out_by": "has a column to hold out by",
     "index_base": "counts its features from 1",
 }
 

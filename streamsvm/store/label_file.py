@@ -53,7 +53,7 @@ class FileLabels:
     ) -> None:
         if at is None:
             if labels.ndim != 1 or len(labels) != n_rows:
-                raise InputError(f"{where}: labels of shape {labels.shape} for the {n_rows:,} rows of {path}")
+                raise InputError(f"{where}: values of shape {labels.shape} for the {n_rows:,} rows of {path}")
             distinct, at = np.unique(labels, return_inverse=True)
             is_text, labels = labels.dtype.kind in "US", distinct.tolist()
         else:

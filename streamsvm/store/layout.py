@@ -31,10 +31,11 @@ FEATURES = "var/_index"
 # squared deviations from it, and largest absolute value.
 STATISTICS = ("nonzeros", "nonzero_mean", "nonzero_deviations", "largest")
 # Optional columns, each with its name in the record's `columns`, by the names of the rows' arrays.
-WEIGHTS, GROUPS, LABEL_SETS = "weight", "qid", "labels"
-COLUMNS = {"cost": WEIGHTS, "qid": GROUPS, "label_codes": LABEL_SETS}
+WEIGHTS, GROUPS, LABEL_SETS, HOLD_OUT_BY = "weight", "qid", "labels", "hold_out_by"
+COLUMNS = {"cost": WEIGHTS, "qid": GROUPS, "hold_out_by": HOLD_OUT_BY, "label_codes": LABEL_SETS}
 WEIGHT = f"obs/{WEIGHTS}"
 QID = f"obs/{GROUPS}"
+HASHES = f"obs/{HOLD_OUT_BY}"
 # Several labels a row: an indicator matrix in CSR, whose indices are the label codes.
 LABELS_INDPTR = f"obsm/{LABEL_SETS}/indptr"
 LABELS_CODES = f"obsm/{LABEL_SETS}/indices"
@@ -42,7 +43,8 @@ LABELS_ONES = f"obsm/{LABEL_SETS}/data"
 
 # Arrays with entries for rows, their values or their labels, which grow as rows are added.
 _ROW_ARRAYS = (
-    DATA, INDICES, INDPTR, NORM2, NAMES, CODES, WEIGHT, QID, LABELS_INDPTR, LABELS_CODES, LABELS_ONES,
+    DATA, INDICES, INDPTR, NORM2, NAMES, CODES, WEIGHT, QID, HASHES, LABELS_INDPTR, LABELS_CODES,
+    LABELS_ONES,
 )  # fmt: skip
 
 # anndata needs an index entry for every feature. With more features than this (1 GB of numbers) the store has

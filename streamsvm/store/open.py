@@ -41,6 +41,7 @@ def open_store(
     weights: str | os.PathLike[str] | None = None,
     memory: int | None = None,
     every_row: bool = False,
+    hold_out_by: str | None = None,
 ) -> Store:
     """Open a store for reading.
 
@@ -83,6 +84,10 @@ def open_store(
         sizes and types alone, and cannot be read.
     every_row : bool
         Whether rows without a label are kept, with label code -1.
+    hold_out_by : str, optional
+        The column of ``obs`` whose equal values are held out together; of such a matrix, a file with one
+        value a line, or an array or column beside it. A store that streamsvm wrote may have one, which is
+        read by default.
 
     Returns
     -------
@@ -104,11 +109,11 @@ def open_store(
         record = container.record(format.STORE_ATTR)
         if record is not None:
             _refuse(path, "a store that streamsvm wrote has one matrix", matrix)
-            return _open_native(container, record, label if labelled else None, sample_weight)
+            return _open_native(container, record, label if labelled else None, sample_weight, hold_out_by)
         if container.is_matrix:
             _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
             label = default_label if label is None and labels is None else label
-            found = open_array(container, label, labels, weights, like or {}, labelled)
+            found = open_array(container, label, labels, weights, like or {}, labelled, hold_out_by)
             return with_labels(found) if labelled and not every_row else found
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
@@ -116,7 +121,7 @@ def open_store(
                 "an interrupted conversion leaves such a container: convert again"
             )
         label = (default_label if label is None else label) if labelled else None
-        store = open_anndata(container, label, labelled, sample_weight, layer, raw, obsm, memory)
+        store = open_anndata(container, label, labelled, sample_weight, layer, raw, obsm, memory, hold_out_by)
         return with_labels(store) if labelled and not every_row else store
     except BaseException:
         container.close()
@@ -159,8 +164,9 @@ def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Co
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
     """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
-    for name in ("labels", "weights"):
-        if len(paths) > 1 and options.get(name) is not None:
+    for name in ("labels", "weights", "hold_out_by"):
+        given = options.get(name)
+        if len(paths) > 1 and given is not None and (name != "hold_out_by" or os.path.isfile(given)):
             raise SettingsError(
                 f"{name} is for one matrix, and there are several; convert each", setting=name
             )
@@ -210,7 +216,13 @@ def open_folder(path: Path) -> Container:
     return ForeignZarr(path)
 
 
-def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
+def _open_native(
+    container: Container,
+    content: Any,
+    label: str | None,
+    sample_weight: str | None,
+    hold_out_by: str | None,
+) -> Store:
     """Open a store that streamsvm wrote: its record must be intact, and must describe the arrays."""
     path = container.path
     record = decode_record(path, content)
@@ -223,6 +235,12 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
             "convert the text again with {}, or omit {}", Option("weights"), Option("sample_weight")
         )
         raise StoreError(f"{path}: it has no column of weights {sample_weight!r}", remedy=remedy)
+    if hold_out_by not in (None, record.hold_out_by):
+        what = "none" if record.hold_out_by is None else f"only {record.hold_out_by!r}"
+        raise StoreError(
+            f"{path}: of columns to hold out by it has {what}, not {hold_out_by!r}",
+            remedy=Remedy("convert its data again with {}", Option("hold_out_by", hold_out_by)),
+        )
     specs = record.specs()
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")

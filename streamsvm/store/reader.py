@@ -28,6 +28,7 @@ STORED = {
     "norm2": (layout.NORM2, "a norm is not finite or negative"),
     "cost": (layout.WEIGHT, "the weight of row {row} is not finite or negative"),
     "qid": (layout.QID, "the group of row {row} is negative"),
+    "hold_out_by": (layout.HASHES, "the hash of row {row} is negative"),
     "names": (layout.NAMES, "a row number is negative"),
 }
 

@@ -62,7 +62,7 @@ class Contents:
     index_base: Literal[0, 1] | None
     chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)] = format.CHUNK_NNZ
     codec: Literal["fast", "small", "none"] = "fast"
-    columns: list[Literal["weight", "qid", "labels"]] = field(default_factory=list)
+    columns: list[Literal["weight", "qid", "hold_out_by", "labels"]] = field(default_factory=list)
     n_labels: Count = 0
     label_dtype: Literal["int64", "str"] = "str"
     statistics: bool = False
@@ -113,6 +113,8 @@ class Contents:
             specs[layout.WEIGHT] = ArraySpec(n, format.WEIGHT_DTYPE, float("nan"))
         if layout.GROUPS in self.columns:
             specs[layout.QID] = ArraySpec(n, format.QID_DTYPE, -1)
+        if layout.HOLD_OUT_BY in self.columns:
+            specs[layout.HASHES] = ArraySpec(n, np.dtype(np.int64), -1)
         if layout.LABEL_SETS in self.columns:
             specs[layout.LABELS_INDPTR] = ArraySpec(n + 1, format.INDPTR_DTYPE, -1)
             specs[layout.LABELS_CODES] = ArraySpec(self.n_labels, format.LABEL_DTYPE, -1)
@@ -142,7 +144,7 @@ class Contents:
         header |= {} if self.label_dtype == TEXT else {"label_dtype": self.label_dtype}
         content = [layout.MATRIX] if self.dense else [layout.DATA, layout.INDICES, layout.INDPTR]
         content += [layout.CODES, layout.NAMES]
-        optional = (layout.WEIGHT, layout.QID, layout.LABELS_INDPTR, layout.LABELS_CODES)
+        optional = (layout.WEIGHT, layout.QID, layout.HASHES, layout.LABELS_INDPTR, layout.LABELS_CODES)
         content += [name for name in optional if name in digests]
         content += [layout.FEATURES] if self.feature_names else []
         return format.json_digest({"header": header, "arrays": {name: digests[name] for name in content}})
@@ -156,6 +158,7 @@ class StoreRecord(Contents):
     fingerprint: str
     arrays: dict[str, str]  # SHA-256 of each array, by name
     label: str | None = None
+    hold_out_by: str | None = None
     anndata: bool = False
     labels_as: Literal["numbers", "text"] = "numbers"
 

@@ -80,8 +80,8 @@ class Facts:
     dense_rows : bool
         Whether the rows that `read` returns are dense: see `streamsvm.data.rows.Rows`.
     parts_of : dict
-        Divisions of the rows by their number of parts, as far as they are made: see `HeldOutPart`. Views with
-        the same rows share them.
+        Divisions of the rows by their number of parts, as far as they are made: the first `HeldOutPart` of
+        each. Views with the same rows share them.
     """
 
     path: Path
@@ -106,7 +106,7 @@ class Facts:
     held_bytes: int = 0
     extra_nnz_bytes: int = 0
     meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    parts_of: dict[int, np.ndarray] = dataclasses.field(default_factory=dict, compare=False)
+    parts_of: dict[int, Any] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def n_classes(self) -> int:
@@ -133,6 +133,10 @@ class Facts:
     def grouped(self) -> bool:
         return "qid" in self.stored
 
+    @property
+    def held_out_by(self) -> bool:
+        return "hold_out_by" in self.stored
+
 
 if TYPE_CHECKING:
     HasFacts = Facts  # a store has the attributes of its facts
@@ -157,9 +161,9 @@ class Store(Readable, HasFacts):
     n_rows, n_features, nnz, n_classes : int
     classes : tuple of str
         Label texts by class code.
-    weighted, multilabel, grouped : bool
+    weighted, multilabel, grouped, held_out_by : bool
         True if rows have weights; if they may have several labels, or none; if they belong to groups, such
-        as sequences.
+        as sequences; if a column says which are held out together.
     n_labels : int
         Labels of all rows together, if `multilabel`; else 0. If not `native`, at most so many.
     units : Units or None

@@ -111,7 +111,7 @@ class StoreWriter:
                 container.create_group(group, _DICT)
         else:
             container.create_group("X", {**_CSR, "shape": [n, d]})
-        columns = [name for name in (layout.WEIGHTS, layout.GROUPS) if name in contents.columns]
+        columns = [name for name in contents.columns if name != layout.LABEL_SETS]
         container.create_group("obs", {**_DATAFRAME, "column-order": [layout.LABEL, *columns]})
         container.create_group(f"obs/{layout.LABEL}", layout.CATEGORICAL_ATTRS)
         if d <= layout.VAR_LIMIT:
@@ -179,6 +179,7 @@ class StoreWriter:
             values = data.astype(np.result_type(data.dtype, np.float32), copy=False)
             self._statistics.add_rows(rows._replace(data=values, indptr=indptr))
         columns = {"labels": labels, "names": names, "cost": rows.cost, "qid": rows.qid}
+        columns["hold_out_by"] = rows.hold_out_by
         for name, values in columns.items():
             if (array := self._arrays.get(STORED[name][0])) is not None:
                 array.append(values)

@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.base.page_cache import memory_limit
 from streamsvm.base.text import format_size
 from streamsvm.data.groups import GIVE_GROUPS, group_starts
-from streamsvm.data.hold_out import ROW_BYTES
+from streamsvm.data.hold_out import division_bytes, held_out_part
 from streamsvm.data.memory_plan import (
     DUAL_SHARE,
     INTERPRETER,
@@ -199,7 +199,7 @@ def _plan(
     """
     settings = spec.settings
     held += spec.product_bytes + spec.pair_bytes + spec.chain_bytes(longest) * spec.loss.sequences
-    held += ROW_BYTES * store.n_rows * (settings.hold_out is not None)
+    held += division_bytes(store) * (settings.hold_out is not None)
     held_row_bytes = 0
     if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes
@@ -239,6 +239,7 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "classes": store.n_classes,
         "nnz": store.nnz,
         "unlabelled_rows": store.unlabelled,
+        "held_out": _held_out(store, settings),
         "slice_rows": training.slice_rows,
         "blocks": n_blocks,
         "budget": plan.memory,
@@ -259,6 +260,16 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "order_warning": block_warning(store, n_blocks),
         **dataclasses.asdict(settings),
     }
+
+
+def _held_out(store: Store, settings: Settings) -> str | None:
+    """Say how many groups of the column to hold out by are held out, and their share of the rows."""
+    part = held_out_part(settings.hold_out, store, settings.memory)
+    if part is None or not part.n_values:
+        return None
+    share = np.count_nonzero(part.part_of == part.part) / store.n_rows
+    n, total = part.n_values[part.part], sum(part.n_values)
+    return f"held out by {settings.hold_out_by}: {n:,} of {total:,} groups, {share:.1%} of the rows"
 
 
 def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:

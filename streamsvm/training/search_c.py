@@ -126,6 +126,8 @@ def search_c(
 
     try:
         rows = sample.read(store)
+        if rows.held_out_by and np.ptp(rows.rows(0, n).hold_out_by) == 0:
+            return C  # nothing could be held out
         costs = costs.of_classes(sample.classes)
         callbacks.progress("choose C", 0, sum(map(len, paths)) * n)
         for path in paths:

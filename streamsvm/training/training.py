@@ -64,6 +64,7 @@ def open_to_train(
     store = open_stores(
         paths, join=settings.join, label=settings.label, sample_weight=column, layer=settings.layer,
         raw=settings.raw, obsm=settings.obsm, labels=settings.labels, weights=settings.weights,
+        hold_out_by=settings.hold_out_by,
     )  # fmt: skip
     try:
         check_multilabel(settings, multilabel=store.multilabel, where=str(store.path))

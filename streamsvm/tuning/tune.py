@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.api import check_of_matrix, check_of_store, divided, taken_out, without_tables
+from streamsvm.api import OF_ROWS, check_of_matrix, check_of_store, divided, taken_out, without_tables
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
@@ -40,7 +40,8 @@ from streamsvm.tuning.trials import ArraySearch, StoreSearch, Trial
 
 _AUTO_POWERS = range(-4, 6)  # of 2
 _SUGGESTED_VALUES = 4  # of C, to go on with
-_OF_FILES = ("label", "labels", "weights", "valid", "valid_labels")  # settings that conversions change
+# Settings that conversions change.
+_OF_FILES = ("label", "labels", "weights", "hold_out_by", "valid", "valid_labels")
 
 
 @takes(declared(SearchSettings) | TO_TUNE | declared(ReadingSettings), after="out")
@@ -98,7 +99,7 @@ def tune(
         tables["columns"], of_files = divided(reading, data, COLUMN_SETTINGS)
         check_of_matrix(common, **of_files, out=out, cluster=cluster, force=force)
     else:
-        check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
+        check_of_store(out, y=y, groups=groups, **{name: tables.get(name) for name in OF_ROWS})
     C, factors = parse_grid(asked.C)
     trials = _trials(asked, C, factors, common)  # which checks all of them before the first
     for each in asked.compared["transform"]:

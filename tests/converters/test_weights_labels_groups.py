@@ -231,7 +231,7 @@ def test_refused_weights(write: Write, tmp_path: Path) -> None:
         ("1\n1\n1\n\n", "line 4: the input has only 3 rows"),
         (tmp_path / "missing", "missing cannot be read"),
         (tmp_path / "a.h5", "is both input and output"),
-        (tmp_path / "w.npy", "weights of text and tables are a number a line"),
+        (tmp_path / "w.npy", "each line must have one weight, and this is an array"),
     ]:
         weights = write(content, "w.txt") if isinstance(content, str) else content
         with pytest.raises(InputError) as error:

@@ -39,7 +39,7 @@ def store_of(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), index_bytes=4, shuffled=shuffled,
         indptr=lambda begin, end: offsets[begin : end + 1].copy(),
-        held_bytes=0, extra_nnz_bytes=0, native=True,
+        held_bytes=0, extra_nnz_bytes=0, native=True, held_out_by=False,
         units=None, weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
         n_labels=sum(labels or []), groups=lambda begin, end: np.array(groups)[begin:end],
         sizes=lambda ranges: RowSizes(*(each[slice(*ranges[0])] for each in sizes)),

@@ -163,7 +163,7 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
         ("wide.npz", {"labels": "y.npy"}, InputError, "wide.npz has 16 features, and the model has 8"),
         ("a.zarr", {}, InputError, "its labels are missing"),
         ("a.zarr", {"label": "y"}, InputError, "a.zarr is one array, and has no labels 'y'; give them"),
-        ("a.zarr", {"labels": "short.npy"}, InputError, r"labels of shape \(59,\) for the 60 rows"),
+        ("a.zarr", {"labels": "short.npy"}, InputError, r"values of shape \(59,\) for the 60 rows"),
         ("a.zarr", {"labels": "y.npy", "layer": "counts"}, StoreError, "a matrix has nothing beside it"),
         ("flat.zarr", {}, StoreError, r"flat.zarr: array X has shape \(60,\), expected two axes"),
         ("complex.zarr", {}, StoreError, "does not hold numbers of a supported type"),

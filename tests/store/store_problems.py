@@ -23,6 +23,7 @@ class Problem:
     names: np.ndarray
     weights: np.ndarray | None = None
     groups: np.ndarray | None = None
+    hold_out_by: np.ndarray | None = None
     indicator: sp.csr_matrix | None = None  # of shape (n, k), if rows may have several labels
     dense: bool = False  # its store has the zeros, too
 
@@ -35,6 +36,8 @@ class Problem:
             rows = rows._replace(cost=self.weights[start:stop])
         if self.groups is not None:
             rows = rows._replace(qid=self.groups[start:stop])
+        if self.hold_out_by is not None:
+            rows = rows._replace(hold_out_by=self.hold_out_by[start:stop])
         if self.indicator is not None:
             sets = self.indicator[start:stop]
             codes, indptr = sets.indices.astype(np.int32), sets.indptr.astype(np.int64)
@@ -45,7 +48,8 @@ class Problem:
         n, d = self.matrix.shape
         names, meta = options.get("feature_names"), options.pop("meta", None)
         threads = options.pop("threads", 1)
-        given = {"cost": self.weights, "qid": self.groups, "label_codes": self.indicator}
+        given = {"cost": self.weights, "qid": self.groups, "hold_out_by": self.hold_out_by}
+        given["label_codes"] = self.indicator
         options = {
             "n": n, "d": d, "nnz": n * d if self.dense else self.matrix.nnz, "n_classes": len(self.classes),
             "index_base": 1, "chunk_nnz": 100, "dense": self.dense,
@@ -85,10 +89,11 @@ def make_dense_problem(n: int = 90, d: int = 40, dtype: str = "f4") -> Problem:
 
 
 def make_full_problem(n: int = 90, seed: int = 0) -> Problem:
-    """A problem with weights, several labels a row, and groups."""
+    """A problem with weights, several labels a row, groups, and hashes to hold out by."""
     problem, rng = make_problem(n, seed=seed), np.random.default_rng(seed + 1)
     problem.weights = np.where(rng.random(n) < 0.1, 0, rng.exponential(size=n))
     problem.groups = np.repeat(rng.permutation(n) * 2**55, 1 + np.arange(n) % 5)[:n]
+    problem.hold_out_by = problem.groups // 3
     indicator = sp.csr_matrix(rng.random((n, len(problem.classes))) < 0.4, dtype=np.int8)
     problem.indicator = indicator
     for row in range(n):

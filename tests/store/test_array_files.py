@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         (X[0], None, {"labels": good}, StoreError, r"shape \(12,\), and not rows by features"),
         (X[:, :0], None, {"labels": good}, StoreError, "not rows by features"),
         (header.ljust(90), None, {"labels": good}, StoreError, r"\(-1, -1\), and not rows by features"),
-        (X[:-1], None, {"labels": good}, InputError, r"labels of shape \(300,\) for the 299 rows"),
+        (X[:-1], None, {"labels": good}, InputError, r"values of shape \(300,\) for the 299 rows"),
         (X, None, {}, InputError, "labels are missing"),
         (X, None, {"label": "y"}, InputError, "no array 'y'; it has one array, without a name"),
         (X, None, {"labels": tmp_path / "absent"}, InputError, "absent cannot be read"),

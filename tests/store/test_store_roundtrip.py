@@ -112,9 +112,10 @@ def test_anndata_reads_a_store(kind, suffix, tmp_path):
     with open_store(path) as store:
         assert store.feature_names() == names
     if problem.indicator is not None:
-        assert adata.obs.columns.tolist() == ["label", "weight", "qid"]
+        assert adata.obs.columns.tolist() == ["label", "weight", "qid", "hold_out_by"]
         np.testing.assert_array_equal(adata.obs["weight"], problem.weights)
         np.testing.assert_array_equal(adata.obs["qid"], problem.groups)
+        np.testing.assert_array_equal(adata.obs["hold_out_by"], problem.hold_out_by)
         assert (adata.obsm["labels"] != problem.indicator).nnz == 0
 
 
@@ -153,6 +154,7 @@ def fingerprint(problem: Problem, dtype: str, names: list[str] | None) -> str:
         content["obs/weight"] = problem.weights.astype("<f8")
     if problem.groups is not None:
         content["obs/qid"] = problem.groups.astype("<i8")
+        content["obs/hold_out_by"] = problem.hold_out_by.astype("<i8")
     if problem.indicator is not None:
         content["obsm/labels/indptr"] = problem.indicator.indptr.astype("<i8")
         content["obsm/labels/indices"] = problem.indicator.indices.astype("<i4")

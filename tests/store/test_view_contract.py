@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from store_problems import Problem, make_full_problem
 
 from streamsvm.data.checks import row_norms
+from streamsvm.data.groups import group_hashes
 from streamsvm.data.names import FeatureMatch
 from streamsvm.data.rows import joined_rows, sparse_rows, with_matrix
 from streamsvm.store import Store, open_store
@@ -117,10 +118,12 @@ def store(request: pytest.FixtureRequest, problem: Problem, tmp_path: Path) -> I
         problem.dense = dense
         problem.write(path)
     else:
-        options = {"label": "label", "sample_weight": "weight"}
+        options = {"label": "label", "sample_weight": "weight", "hold_out_by": "donor"}
         problem.groups = None
         labels = pd.Categorical.from_codes(problem.labels, problem.classes)
         obs = pd.DataFrame({"label": labels, "weight": problem.weights}, index=problem.names.astype(str))
+        obs["donor"] = problem.hold_out_by
+        problem.hold_out_by = group_hashes(problem.hold_out_by.tolist())
         adata = anndata.AnnData(problem.matrix.toarray() if dense else problem.matrix, obs=obs)
         if problem.indicator is not None:
             del adata.obs["label"]
@@ -191,6 +194,7 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
         np.testing.assert_allclose(rows.norm2, (truth.values[wanted] ** 2).sum(axis=1), rtol=1e-6)
         np.testing.assert_array_equal(rows.cost, problem.weights[places])
         np.testing.assert_array_equal(rows.qid, [] if problem.groups is None else problem.groups[places])
+        np.testing.assert_array_equal(rows.hold_out_by, problem.hold_out_by[places])
         np.testing.assert_array_equal(rows.numbers, truth.numbers[wanted])
         text = np.array([*view.classes, None], object)
         texts = np.array([*(each if each in view.classes else None for each in problem.classes), None])

@@ -36,7 +36,8 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> Any:
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), index_bytes=4, dense_rows=False,
         shuffled=True, native=True,
         sizes=lambda ranges: RowSizes(np.full(np.diff(ranges[0])[0], 200), np.zeros(0, np.int64)),
-        weighted=False, grouped=False, multilabel=False, n_labels=0, units=None, unlabelled=0,
+        weighted=False, grouped=False, multilabel=False, held_out_by=False, n_labels=0, units=None,
+        unlabelled=0,
         held_bytes=0, extra_nnz_bytes=0,
     )  # fmt: skip
 
