@@ -304,15 +304,18 @@ def convert(
 
 def _read_all(reader: Reader, shuffled: ExternalShuffle) -> list[InputFile]:
     """Append all rows to `shuffled`, with what files have of each in a line; return the files read."""
-    from streamsvm_converters.libsvm.line_files import GroupFile, LineFile, WeightFile
+    from streamsvm_converters.libsvm.line_file import GROUP, WEIGHT, LineFile
 
     options = reader.options
     with contextlib.ExitStack() as stack:
-        files: dict[str, LineFile] = {}
-        if options.weights is not None:
-            files["cost"] = stack.enter_context(WeightFile(options.weights))
-        if options.hold_out_by is not None and options.format == "libsvm":
-            files["hold_out_by"] = stack.enter_context(GroupFile(options.hold_out_by))
+        given = {"cost": (options.weights, WEIGHT)}
+        if options.format == "libsvm":
+            given["hold_out_by"] = options.hold_out_by, GROUP
+        files = {
+            name: stack.enter_context(LineFile(path, *kind))
+            for name, (path, kind) in given.items()
+            if path is not None
+        }
         for rows, numbers in reader:
             columns = {name: file.at(numbers) for name, file in files.items()}
             shuffled.append(rows._replace(**columns), numbers)

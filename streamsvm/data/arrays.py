@@ -13,7 +13,7 @@ from streamsvm.base.format import LABEL_DTYPE, index_dtype
 from streamsvm.base.label_values import class_record, is_missing
 from streamsvm.base.text import as_paths, check_classes
 from streamsvm.data.checks import first_false, first_no_amount, first_outside, row_norms, row_of
-from streamsvm.data.groups import check_hashes, codes_of_groups, group_hashes
+from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, canonical_csr, label_lists, with_label_sets
 from streamsvm.data.names import examples, feature_names
 from streamsvm.data.rows import Rows
@@ -259,9 +259,9 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
     return _obs_column(X, label, "label", "label")
 
 
-def without_column(X: Any, name: str | None) -> Any:
-    """Return a DataFrame without a column, if it has it, and other matrices as they are."""
-    return X.drop(columns=name) if name in getattr(X, "columns", ()) and hasattr(X, "drop") else X
+def without_label(X: Any, label: str | None) -> Any:
+    """Return a DataFrame without its column of labels, and other matrices as they are."""
+    return X.drop(columns=label) if label in getattr(X, "columns", ()) and hasattr(X, "drop") else X
 
 
 def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
@@ -295,24 +295,6 @@ def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) ->
     if isinstance(groups, str):
         groups = _obs_column(X, groups, "groups", "group")
     return codes_of_groups(groups, n_rows, error)
-
-
-def row_hashes(X: Any, values: Any, n_rows: int) -> np.ndarray:
-    """Return the hashes of the values by which the rows of a matrix are held out: see `group_hashes`.
-
-    `values` may be the name of a column of a DataFrame, or of the ``obs`` of AnnData.
-    """
-    name = "hold_out_by"
-    if isinstance(values, str):
-        name = f"X, column {values!r}"
-        is_column = values in getattr(X, "columns", ())
-        values = X[values] if is_column else _obs_column(X, values, "hold_out_by", "value")
-    found = np.asarray(values)
-    if found.shape != (n_rows,):
-        raise InputError(f"hold_out_by has the shape {found.shape}, and X has {n_rows:,} rows")
-    hashes = group_hashes(found.tolist())
-    check_hashes(hashes, lambda row: f"{name}: row {row + 1}")
-    return hashes
 
 
 def _obs_column(X: Any, column: str, argument: str, what: str) -> Any:

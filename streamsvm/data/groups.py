@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from streamsvm.base.label_values import label_text
 from streamsvm.data.checks import first_false
-from streamsvm.errors import Call, InputError, Option, Remedy, StreamsvmError
+from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
 
 # What helps where a loss or model of sequences gets rows without groups.
 GIVE_GROUPS = Remedy(
@@ -58,27 +59,44 @@ def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
-def group_hashes(values: Iterable[Any]) -> np.ndarray:
-    """Return a hash of the text of each value, int64 from 0 on; -1 for a value that cannot be a label.
+def group_hash(value: Any) -> int:
+    """Return a hash of the text of a value, from 0 to 2**63 - 1; -1 for a value that cannot be a label.
 
     Equal values of several files, or of several types, have equal hashes.
     """
-
-    def hashed(value: Any) -> int:
-        try:
-            text = label_text(value)
-        except ValueError:
-            text = None
-        if text is None:
-            return -1
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        return int.from_bytes(digest, "little") >> 1
-
-    return np.array(list(map(hashed, values)), np.int64)
+    text = None
+    with contextlib.suppress(ValueError):
+        text = label_text(value)
+    if text is None:
+        return -1
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
-def check_hashes(hashes: np.ndarray, place: Callable[[int], str]) -> None:
-    """Raise `InputError`, which names the `place` of the row, if a row has the hash -1."""
+def group_hashes(values: Iterable[Any]) -> np.ndarray:
+    """Return the hash of each value, int64."""
+    return np.array(list(map(group_hash, values)), np.int64)
+
+
+def check_hashes(hashes: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
+    """Return hashes of rows; raise `InputError`, which names the `place` of the row, if one is -1."""
     if (row := first_false(hashes >= 0)) is not None:
         remedy = Remedy("give it one, or leave the row out")
         raise InputError(f"{place(row)} has no text or number to hold out by", remedy=remedy)
+    return hashes
+
+
+def row_hashes(X: Any, values: Any, n_rows: int) -> np.ndarray:
+    """Return the hashes of the values by which the rows of a matrix are held out.
+
+    `values` may be the name of a column of a DataFrame, or of the ``obs`` of AnnData.
+    """
+    if isinstance(values, str):
+        table = getattr(X, "obs", X)
+        if values not in getattr(table, "columns", ()):
+            raise SettingsError(f"X has no column {values!r} to hold out by", setting="hold_out_by")
+        values = table[values]
+    found = np.asarray(values)
+    if found.shape != (n_rows,):
+        raise InputError(f"hold_out_by has the shape {found.shape}, and X has {n_rows:,} rows")
+    return check_hashes(group_hashes(found.tolist()), lambda row: f"X: row {row + 1}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.base.text import parse_part
 from streamsvm.data.rows import PIECE_ROWS
-from streamsvm.errors import InputError, PlanError, Remedy
+from streamsvm.errors import InputError, PlanError, StreamsvmWarning, warn
 from streamsvm.settings.fit import NONE, Settings
 
 if TYPE_CHECKING:
@@ -31,11 +31,17 @@ class HeldOutPart(NamedTuple):
     part: int  # from 0 on
     part_of: np.ndarray  # uint8 or uint16: the part of each row, by its number in the data as given
     n_values: tuple[int, ...] = ()  # of each part, of the column to hold out by
-    largest: int = 0  # rows of the most frequent value
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
         """Return a mask of the rows of this part, by their numbers."""
         return self.part_of[numbers] == self.part
+
+    def described(self, by: str | None) -> str | None:
+        """Say how many values of the column `by` are held out, and how many rows."""
+        if not self.n_values:
+            return None
+        n, total, share = self.n_values[self.part], sum(self.n_values), (self.part_of == self.part).mean()
+        return f"held out by {by}: {n:,} of {total:,} groups, {share:.1%} of the rows"
 
 
 def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPart | None:
@@ -55,61 +61,50 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
         raise PlanError(f"{store.path}: holding out rows takes {needed:,} bytes", needed_memory=needed)
     made = store.facts.parts_of
     if parts not in made:
-        made[parts] = _divide_values(store, parts) if store.held_out_by else _divide(store, parts)
-    found = made[parts]._replace(part=part - 1)
+        made[parts] = (_divide_values if store.held_out_by else _divide)(store, parts)
+    found: HeldOutPart = made[parts]._replace(part=part - 1)
     if found.n_values and not found.n_values[part - 1]:
-        raise InputError(
-            f"{store.path}: the column to hold out by has {sum(found.n_values):,} different values, and part "
-            f"{hold_out} has none of them",
-            remedy=Remedy("make fewer parts"),
-        )
+        groups = f"{sum(found.n_values):,} groups of rows to hold out, and part {hold_out} has none of them"
+        raise InputError(f"{store.path}: there are {groups}; make fewer parts")
     return found
 
 
 def division_bytes(store: Store) -> int:
     """Return the bytes that dividing the rows takes."""
-    return (18 if store.held_out_by else 10) * store.n_rows
+    return (26 if store.held_out_by else 10) * store.n_rows
+
+
+def _pieces(store: Store, wanted: set[str]) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Yield columns of the rows in pieces, which overlap by a row, each with its first row."""
+    for begin in range(0, store.n_rows, PIECE_ROWS):
+        first = max(begin - 1, 0)
+        yield first, store.columns(np.array([[first, min(begin + PIECE_ROWS, store.n_rows)]]), wanted)
 
 
 def _divide_values(store: Store, parts: int) -> HeldOutPart:
     """Divide the values of the column to hold out by."""
-
-    def read(wanted: set[str]) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        for begin in range(0, store.n_rows, PIECE_ROWS):
-            end = min(begin + PIECE_ROWS, store.n_rows)
-            yield begin, store.columns(np.array([[begin, end]]), wanted | {"hold_out_by"})
-
-    n = store.n_rows
-    hashes, last = np.empty(n, np.int64), (-1, -1)
-    for begin, columns in read({"qid"}):
+    n, hashes = store.n_rows, np.empty(store.n_rows, np.int64)
+    for begin, columns in _pieces(store, {"hold_out_by", "qid"}):
         found = columns["hold_out_by"]
         hashes[begin : begin + len(found)] = found
-        if (qid := columns.get("qid")) is not None:
-            follows = np.diff(qid, prepend=last[0]) == 0
-            if (follows & (np.diff(found, prepend=last[1]) != 0)).any():
-                raise InputError(f"{store.path}: the column to hold out by has two values in one sequence")
-            last = qid[-1], found[-1]
+        if ((np.diff(columns.get("qid", found)) == 0) & (np.diff(found) != 0)).any():
+            raise InputError(f"{store.path}: a sequence has two values of the column to hold out by")
     hashes.sort()
-    starts = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))  # of each value
-    if len(starts) == 1:
-        raise InputError(
-            f"{store.path}: the column to hold out by has one value in all rows: nothing would be left",
-            remedy=Remedy("name another column"),
-        )
+    edges = np.append(np.flatnonzero(np.diff(hashes, prepend=-1)), n)  # where each value begins, and the end
+    n_values, largest = len(edges) - 1, np.diff(edges).max()
+    if n_values == 1:
+        raise InputError(f"{store.path}: the column to hold out by has one value in all rows; name another")
+    if 2 * largest > n:
+        warn(StreamsvmWarning(f"{store.path}: one value to hold out by has {largest:,} of the {n:,} rows"))
     cuts = [0]
-    for part in range(1, parts):
-        target = n * part / parts
-        nearest = int(np.searchsorted(starts, target, "right"))
-        end = starts[nearest] if nearest < len(starts) else n
-        nearest -= target - starts[nearest - 1] <= end - target
-        left = parts - part if parts <= len(starts) else 1  # values for the parts that follow
-        cuts.append(min(max(nearest, cuts[-1] + 1), len(starts) - left))
-    bounds = hashes[starts[cuts[1:]]]
-    part_of = np.empty(n, np.min_scalar_type(parts - 1))
-    for _, columns in read({"numbers"}):
+    nearest = np.searchsorted(edges[1:] + edges[:-1], 2 * n * np.arange(1, parts) / parts)
+    for part, at in enumerate(nearest.tolist(), 1):
+        left = parts - part if parts <= n_values else 1  # values for the parts that follow
+        cuts.append(min(max(at, cuts[-1] + 1), n_values - left))
+    bounds, part_of = hashes[edges[cuts[1:]]], np.empty(n, np.min_scalar_type(parts - 1))
+    for _, columns in _pieces(store, {"hold_out_by", "numbers"}):
         part_of[columns["numbers"]] = np.searchsorted(bounds, columns["hold_out_by"], "right")
-    n_values = tuple(np.diff([*cuts, len(starts)]).tolist())
-    return HeldOutPart(0, part_of, n_values, int(np.diff(starts, append=n).max()))
+    return HeldOutPart(0, part_of, tuple(np.diff([*cuts, n_values]).tolist()))
 
 
 def _divide(store: Store, parts: int) -> HeldOutPart:
@@ -122,14 +117,12 @@ def _divide(store: Store, parts: int) -> HeldOutPart:
     number_mask = np.uint64(2 ** store.n_rows.bit_length() - 1)
     keys = np.empty(store.n_rows, np.uint64)  # of each row its class, the first bits of a hash, its number
     part_of = np.empty(store.n_rows, np.min_scalar_type(parts - 1))
-    for begin in range(0, store.n_rows, PIECE_ROWS):
-        end = min(begin + PIECE_ROWS, store.n_rows)
-        columns = store.columns(np.array([[begin, end]]), {"labels", "numbers", "qid", "cost"} | own)
+    for begin, columns in _pieces(store, {"labels", "numbers", "qid", "cost"} | own):
         numbers = columns["numbers"].astype(np.uint64)
         hashed = mix.py_func(columns.get("qid", columns.get("names", numbers)).astype(np.uint64) + GAMMA)
         part_of[numbers] = hashed % np.uint64(parts)
         classes = np.where(columns.get("cost", np.ones(1)) > 0, columns["labels"] + 1, 0).astype(np.uint64)
-        keys[begin:end] = (
+        keys[begin : begin + len(numbers)] = (
             classes << label_shift | (hashed >> (np.uint64(64) - label_shift)) & ~number_mask | numbers
         )
     if not store.grouped:

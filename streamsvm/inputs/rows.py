@@ -13,7 +13,7 @@ from streamsvm.base.converters import converters
 from streamsvm.base.label_values import NO_LABEL
 from streamsvm.base.prefetch import Prefetcher
 from streamsvm.base.threads import count_workers
-from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer, without_column
+from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer, without_label
 from streamsvm.data.checks import first_false, first_outside, row_of
 from streamsvm.data.names import warn_of_unknown_features
 from streamsvm.data.rows import Rows, kept_rows
@@ -205,7 +205,7 @@ class RowsToScore:
         )
         for first, part in parts:
             labels = labels_of(part, y, label) if self.labelled else None
-            rows = rows_of_matrix(model, without_column(part, label), labels, groups, first=first)
+            rows = rows_of_matrix(model, without_label(part, label), labels, groups, first=first)
             names, kept = names_of_rows(part, rows.n_rows), rows.labels != NO_LABEL
             if not kept.all():
                 rows, names = kept_rows(rows, kept), names[kept]

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.converters import converters
 from streamsvm.base.label_values import codes_among
-from streamsvm.data.arrays import as_matrix, one_matrix, one_row, row_groups, with_layer, without_column
+from streamsvm.data.arrays import as_matrix, one_matrix, one_row, row_groups, with_layer, without_label
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows
@@ -40,7 +40,7 @@ def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, fir
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
         matrix = one_row(*X, MAX_FEATURES if n_features is None else n_features, dtype, ModelError)
     else:
-        X = without_column(X, model.record.get("label"))
+        X = without_label(X, model.record.get("label"))
         matrix = as_matrix(X, dtype, ModelError, encoding, first)
     match = match_features(matrix.names, None if names is None else names.tolist(), "X", encoding=encoding)
     if first == 0:

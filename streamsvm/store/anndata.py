@@ -13,8 +13,10 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT
+from streamsvm.base.text import absolute
 from streamsvm.data import checks
 from streamsvm.data.arrays import one_matrix
+from streamsvm.data.groups import check_hashes, group_hashes
 from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import PIECE_ROWS, Rows
 from streamsvm.data.statistics import is_mostly_filled
@@ -22,7 +24,6 @@ from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.array_file import LoadedArray
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.group_column import GroupColumn, open_groups
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.label_file import FileLabels, open_labels, read_weights
 from streamsvm.store.matrices import DenseMatrix, StoredMatrix, open_matrix
@@ -32,10 +33,7 @@ from streamsvm.store.reader import ContainerStore
 from streamsvm.store.store import Columns, Facts, Progress, RowSizes, Whole
 
 # The columns that enter the fingerprint, in this order.
-_FINGERPRINTED = {
-    "label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8",
-    "hold_out_by": "<i8",
-}  # fmt: skip
+_HASHED = {"label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8", "hold_out_by": "<i8"}
 
 
 def open_anndata(
@@ -66,8 +64,10 @@ def open_anndata(
     labels = _labels(container, label, n_rows) if labelled else None
     weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)
     var = None if obsm is not None else "raw/var" if raw else "var"
-    groups = open_groups(container, hold_out_by, n_rows)
-    return AnnDataStore(container, matrix, var, labels, weights, label, groups)
+    by = None
+    if hold_out_by is not None:
+        by = LabelColumn(_obs_column(container, hold_out_by, "to hold out by", n_rows), n_rows)
+    return AnnDataStore(container, matrix, var, labels, weights, label, by, hold_out_by)
 
 
 def open_array(
@@ -86,8 +86,12 @@ def open_array(
     if weights is not None:
         values = read_weights(Path(weights), matrix.shape[0], container.path)
         cost = LoadedArray(container, str(weights), values)
-    groups = open_groups(container, hold_out_by, matrix.shape[0])
-    return AnnDataStore(container, matrix, None, found, cost, label, groups)
+    by, (column, file) = None, (hold_out_by, None)
+    if hold_out_by is not None:
+        if os.path.isfile(hold_out_by):
+            column, file = None, absolute(hold_out_by)  # a run goes on from any folder
+        by = open_labels(container, matrix.shape[0], column, file, {"labels_as": "text"})
+    return AnnDataStore(container, matrix, None, found, cost, label, by, file or column)
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str | None) -> str:
@@ -116,12 +120,17 @@ def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn
     raise StoreError(f"{path}: {what}", remedy=Remedy("name its label column with {}", Option("label")))
 
 
+def _obs_column(container: Container, column: str, what: str, n_rows: int) -> DataFrameColumn:
+    columns = column_names(container, "obs")
+    if column not in columns:
+        what = f"obs has no column {column!r} {what}; it has {listed(columns)}"
+        raise StoreError(f"{container.path}: {what}")
+    return DataFrameColumn(container, "obs", column, n_rows)
+
+
 def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
     """Open the array of a numeric column of `obs`."""
-    path, columns = container.path, column_names(container, "obs")
-    if column not in columns:
-        raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {listed(columns)}")
-    found = DataFrameColumn(container, "obs", column, n_rows)
+    found = _obs_column(container, column, "of weights", n_rows)
     if found.kind == "text" or container.node(f"obs/{column}") != "array":
         values = f"adata.obs[{column!r}]"
         raise found.error(f" does not hold numbers; in Python: {values} = {values}.astype(float)")
@@ -147,14 +156,16 @@ class AnnDataStore(ContainerStore):
         labels: LabelColumn | FileLabels | Indicator | None,
         weights: StoredArray | None,
         label: str | None,
-        groups: GroupColumn | None,
+        by: LabelColumn | FileLabels | None,
+        hold_out_by: str | None,
     ) -> None:
         if isinstance(matrix, DenseMatrix):
             matrix.dense_rows = is_mostly_filled(matrix.shape, matrix.parts)
         self.matrix = matrix
         self._var = var
         self._labels = labels
-        self._groups = groups
+        self._by = by
+        self._hashes = np.array([]) if by is None else np.append(group_hashes(by.classes), -1)
         arrays = {f"X/{name}": array for name, array in matrix.arrays.items()}
         if isinstance(labels, LabelColumn):
             arrays[layout.CODES] = labels.column.values
@@ -163,7 +174,7 @@ class AnnDataStore(ContainerStore):
         self._has_obs = container.node("obs") is not None
         columns = {"labels", "numbers", "names"} | (set() if weights is None else {"cost"})
         columns |= {"label_codes"} if isinstance(labels, Indicator) else set()
-        columns |= set() if groups is None else {"hold_out_by"}
+        columns |= set() if by is None else {"hold_out_by"}
         n_rows, n_features = matrix.shape
         dense = matrix.encoding == "dense"
         facts = Facts(
@@ -182,12 +193,9 @@ class AnnDataStore(ContainerStore):
             dense=dense,
             dense_rows=matrix.dense_rows,
             held_bytes=sum(
-                each.nbytes
-                for each in (labels, weights, groups)
-                if isinstance(each, FileLabels | LoadedArray | GroupColumn)
+                each.nbytes for each in (labels, weights, by) if isinstance(each, FileLabels | LoadedArray)
             ),
-            meta={"label": label, format.ANNDATA: var is not None}
-            | ({} if groups is None else {"hold_out_by": groups.name}),
+            meta={"label": label, "hold_out_by": hold_out_by, format.ANNDATA: var is not None},
         )
         super().__init__(container, arrays, facts)
 
@@ -218,7 +226,7 @@ class AnnDataStore(ContainerStore):
             columns = self.columns(ranges, {kind, "cost", "hold_out_by"})
             codes = columns[kind]
             counts += np.bincount(codes[codes >= 0], minlength=self.n_classes)
-            for name, dtype in _FINGERPRINTED.items():
+            for name, dtype in _HASHED.items():
                 if name in columns:
                     sha.update(columns[name].astype(dtype).tobytes())
         for sample in self.matrix.samples():
@@ -232,8 +240,10 @@ class AnnDataStore(ContainerStore):
             if self._labels is not None:
                 return self._labels.columns(ranges)
             return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
-        if name == "hold_out_by" and self._groups is not None:
-            return self._groups.columns(ranges)
+        if name == "hold_out_by" and self._by is not None:
+            hashes = self._hashes[self._by.columns(ranges)["labels"]]  # the last one serves code -1
+            where = f"{self.path}, {self.meta[name]!r}: row"
+            return {name: check_hashes(hashes, lambda row: f"{where} {number_at(ranges, row) + 1}")}
         if name != "cost":
             return super()._read_column(name, ranges)
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)

@@ -109,7 +109,10 @@ def open_store(
         record = container.record(format.STORE_ATTR)
         if record is not None:
             _refuse(path, "a store that streamsvm wrote has one matrix", matrix)
-            return _open_native(container, record, label if labelled else None, sample_weight, hold_out_by)
+            if hold_out_by not in (None, record.get("hold_out_by")):
+                again = Remedy("convert its data again with {}", Option("hold_out_by", hold_out_by))
+                raise StoreError(f"{path} has no column {hold_out_by!r} to hold out by", remedy=again)
+            return _open_native(container, record, label if labelled else None, sample_weight)
         if container.is_matrix:
             _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
             label = default_label if label is None and labels is None else label
@@ -216,13 +219,7 @@ def open_folder(path: Path) -> Container:
     return ForeignZarr(path)
 
 
-def _open_native(
-    container: Container,
-    content: Any,
-    label: str | None,
-    sample_weight: str | None,
-    hold_out_by: str | None,
-) -> Store:
+def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
     """Open a store that streamsvm wrote: its record must be intact, and must describe the arrays."""
     path = container.path
     record = decode_record(path, content)
@@ -235,12 +232,6 @@ def _open_native(
             "convert the text again with {}, or omit {}", Option("weights"), Option("sample_weight")
         )
         raise StoreError(f"{path}: it has no column of weights {sample_weight!r}", remedy=remedy)
-    if hold_out_by not in (None, record.hold_out_by):
-        what = "none" if record.hold_out_by is None else f"only {record.hold_out_by!r}"
-        raise StoreError(
-            f"{path}: of columns to hold out by it has {what}, not {hold_out_by!r}",
-            remedy=Remedy("convert its data again with {}", Option("hold_out_by", hold_out_by)),
-        )
     specs = record.specs()
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")

@@ -158,7 +158,6 @@ class StoreRecord(Contents):
     fingerprint: str
     arrays: dict[str, str]  # SHA-256 of each array, by name
     label: str | None = None
-    hold_out_by: str | None = None
     anndata: bool = False
     labels_as: Literal["numbers", "text"] = "numbers"
 

@@ -17,15 +17,8 @@ from streamsvm.base.label_values import as_number
 from streamsvm.base.text import absolute
 from streamsvm.base.threads import count_workers
 from streamsvm.cluster.worker_memory import worker_bytes
-from streamsvm.data.arrays import (
-    labelled_rows,
-    labels_of,
-    row_groups,
-    row_hashes,
-    row_weights,
-    with_layer,
-    without_column,
-)
+from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer, without_label
+from streamsvm.data.groups import row_hashes
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan, cut_blocks
 from streamsvm.errors import InputError, Interrupted, Remedy, SettingsError, StreamsvmWarning, warn
@@ -121,10 +114,9 @@ def open_matrix(
     """
     X, y, groups = data
     X = with_layer(X, settings.layer, settings.raw, settings.obsm)
-    y, X = labels_of(X, y, settings.label), without_column(X, settings.label)
-    by = given.get("hold_out_by", settings.hold_out_by)
-    features = without_column(X, by) if isinstance(by, str) else X
-    rows, labels, matrix = labelled_rows(features, y, np.dtype(settings.dtype), given.get("columns"))
+    by, y = given.get("hold_out_by", settings.hold_out_by), labels_of(X, y, settings.label)
+    table = without_label(without_label(X, settings.label), by if isinstance(by, str) else None)
+    rows, labels, matrix = labelled_rows(table, y, np.dtype(settings.dtype), given.get("columns"))
     if settings.sample_weight not in (None, NONE):
         weights = given.get("sample_weight", settings.sample_weight)
         rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))
@@ -184,11 +176,8 @@ def create(
     """
     is_in_memory, on_cluster = raw.kind == IN_MEMORY, how.cluster is not None
     settings = with_transform(settings, raw)
-    settings = dataclasses.replace(
-        settings,
-        label=settings.label or raw.meta.get("label"),
-        hold_out_by=raw.meta.get("hold_out_by", settings.hold_out_by),
-    )
+    by = raw.meta.get("hold_out_by", settings.hold_out_by)
+    settings = dataclasses.replace(settings, label=settings.label or raw.meta.get("label"), hold_out_by=by)
     if fitted is None:
         [fitted] = fit_to_store(raw, settings, how, [settings.hold_out])
     transforms = tuple(fitted.transforms)
@@ -196,7 +185,6 @@ def create(
     if is_in_memory:
         store = in_memory(store)
     _warn_of_quantities(store)
-    _warn_of_large_value(store, settings)
     costs = read_training_costs(settings, store.classes, _class_counts(store, settings), given)
     resolved, chosen = c_of_norms(store, transforms, settings)
     if search and (sample := find_sample(store, settings)) is not None:
@@ -257,15 +245,6 @@ def _warn_of_quantities(store: Store) -> None:
         problem = f"{store.path}: the labels are {len(counts):,} different numbers, and {few}"
         remedy = Remedy("if they are quantities, use a regression, or make classes of ranges of them")
         warn(StreamsvmWarning(problem, remedy=remedy))
-
-
-def _warn_of_large_value(store: Store, settings: Settings) -> None:
-    """Warn if one value of the column to hold out by has over half of the rows."""
-    part = held_out_part(settings.hold_out, store, settings.memory)
-    if part is not None and 2 * part.largest > store.n_rows:
-        share = f"one value to hold out by has {part.largest:,} of the {store.n_rows:,} rows"
-        problem = f"{store.path}: {share}, which are all held out or all trained on"
-        warn(StreamsvmWarning(problem, remedy=Remedy("hold out by a finer column, if there is one")))
 
 
 def _class_counts(store: Store, settings: Settings) -> np.ndarray:

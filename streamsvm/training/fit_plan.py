@@ -232,6 +232,7 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
     spec, plan, n_blocks = training.spec, training.plan, len(training.starts) - 1
     settings, size = spec.settings, (1 + plan.average) * spec.weights_bytes
     in_files = 0 if plan.weights_in_memory else size
+    part = held_out_part(settings.hold_out, store, settings.memory)
     return {
         "event": "plan",
         "rows": store.n_rows,
@@ -239,7 +240,7 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "classes": store.n_classes,
         "nnz": store.nnz,
         "unlabelled_rows": store.unlabelled,
-        "held_out": _held_out(store, settings),
+        "held_out": None if part is None else part.described(settings.hold_out_by),
         "slice_rows": training.slice_rows,
         "blocks": n_blocks,
         "budget": plan.memory,
@@ -260,16 +261,6 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "order_warning": block_warning(store, n_blocks),
         **dataclasses.asdict(settings),
     }
-
-
-def _held_out(store: Store, settings: Settings) -> str | None:
-    """Say how many groups of the column to hold out by are held out, and their share of the rows."""
-    part = held_out_part(settings.hold_out, store, settings.memory)
-    if part is None or not part.n_values:
-        return None
-    share = np.count_nonzero(part.part_of == part.part) / store.n_rows
-    n, total = part.n_values[part.part], sum(part.n_values)
-    return f"held out by {settings.hold_out_by}: {n:,} of {total:,} groups, {share:.1%} of the rows"
 
 
 def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:

@@ -54,6 +54,7 @@ def mixed(folds: np.ndarray, values: Any) -> int:
     return int((pd.Series(folds).groupby(np.asarray(values)).nunique() > 1).sum())
 
 
+@pytest.mark.filterwarnings("ignore:X. one value to hold out by has")
 @given(st.lists(st.integers(0, 12), min_size=30, max_size=400), st.integers(2, 12), st.integers(0, 9))
 def test_folds_have_whole_values_as_those_of_scikit_learn(values: list[int], folds: int, seed: int) -> None:
     folds = max(2, min(folds, len(set(values))))
@@ -81,7 +82,6 @@ def test_the_last_value_is_held_out_if_that_is_nearer(
     assert part is not None
     np.testing.assert_array_equal(part.has(np.arange(N)), held_out_by(DONORS, 1, parts))
     assert (part.n_values[0], sum(part.n_values)) == (len(set(DONORS[part.has(np.arange(N))])), 11)
-    assert part.largest == pd.Series(DONORS).value_counts().iloc[0]
 
 
 def write(folder: Path, donors: np.ndarray) -> None:
@@ -134,12 +134,13 @@ def test_all_kinds_of_data_hold_out_the_same_rows(
         assert obs["hold_out_by"].nunique() == 11
 
 
+@pytest.mark.filterwarnings("ignore:X. one value to hold out by has 2 of the 3")
 def test_what_cannot_be_divided_is_refused() -> None:
-    with pytest.raises(InputError, match="one value in all rows"):
+    with pytest.raises(InputError, match="has one value in all rows"):
         parts_of(store_of(["a"] * 5), 2)
-    with pytest.raises(InputError, match="2 different values, and part 2/4 has none"):
+    with pytest.raises(InputError, match="2 groups of rows to hold out, and part 2/4 has none"):
         held_out_part("2/4", store_of(["a", "b"]), 2**20)
-    with pytest.raises(InputError, match="two values in one sequence"):
+    with pytest.raises(InputError, match="a sequence has two values"):
         parts_of(store_of(["a", "a", "b"], np.array([0, 1, 1])), 2)
     assert mixed(parts_of(store_of(["a", "b", "a"], np.arange(3)), 2), ["a", "b", "a"]) == 0
 
@@ -154,8 +155,13 @@ OF_NPY = {"labels": "y.npy", "hold_out_by": "few.txt"}
         ("a.h5ad", WRONG, StoreError, "obs has no column 'donr' to hold out by; it has label, donor"),
         ("t.csv", WRONG, InputError, "t.csv has no column 'donr'; its columns are 'g0'"),
         ("t.csv", OF_OBS, InputError, f"t.csv, row 4: column 'donor' {NO_VALUE}"),
-        ("a.h5ad", OF_OBS, InputError, f"obs column 'donor': row 4 {NO_VALUE}"),
-        ("t.txt", {"hold_out_by": "d.txt"}, InputError, f"d.txt, line 4 {NO_VALUE}"),
+        ("a.h5ad", OF_OBS, InputError, f"a.h5ad, .donor.: row 4 {NO_VALUE}"),
+        (
+            "t.txt",
+            {"hold_out_by": "d.txt"},
+            InputError,
+            "line 4: .* is not a value to hold out by; write",
+        ),
         ("t.txt", {"hold_out_by": "few.txt"}, InputError, "few.txt has 2 lines, fewer than the input"),
         ("X.npy", OF_NPY, InputError, r"few.txt: values of shape \(2,\) for the 300 rows"),
         ("X.npy", OF_NPY | {"hold_out_by": "none"}, InputError, "X.npy has no array 'none'"),
@@ -181,9 +187,9 @@ def test_a_store_has_only_the_column_that_it_was_converted_with(tmp_path: Path) 
     convert([tmp_path / "t.csv"], tmp_path / "s.h5", **OF_OBS)
     convert([tmp_path / "t.csv"], tmp_path / "none.h5", label="label", drop=["donor"])
     with open_store(tmp_path / "s.h5", hold_out_by="donor") as store, pytest.raises(PlanError):
-        held_out_part("1/4", store, 18 * N - 1)
+        held_out_part("1/4", store, 26 * N - 1)
     for name in ("s.h5", "none.h5"):
-        with pytest.raises(StoreError, match=r"it has (none|only 'donor'), not 'other'"):
+        with pytest.raises(StoreError, match="has no column 'other' to hold out by"):
             open_store(tmp_path / name, hold_out_by="other")
     with pytest.raises(StoreError, match="only one of them has a column to hold out by"):
         open_stores([tmp_path / "s.h5", tmp_path / "none.h5"])
