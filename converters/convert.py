@@ -209,11 +209,8 @@ def convert(
         _check_out(out, force)
         inputs = [copy_address(path, asked.cache or staging, report) for path in inputs]
         reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
-        present = {
-            "cost": weights is not None, "qid": asked.groups, "hold_out_by": asked.hold_out_by is not None,
-            "label_codes": asked.multilabel,
-        }  # fmt: skip
-        columns = [name for name in present if present[name]]
+        present = {"cost": weights, "qid": asked.groups, "hold_out_by": asked.hold_out_by}
+        columns = [name for name in (*present, "label_codes") if present.get(name, asked.multilabel)]
         waiting = WaitingRows(staging, np.dtype(dtype), seed, memory // _BUCKET_FRACTION, columns)
         shuffled = ExternalShuffle(waiting, expected=reader.expected_bytes)
         with shuffled:
@@ -308,14 +305,11 @@ def _read_all(reader: Reader, shuffled: ExternalShuffle) -> list[InputFile]:
 
     options = reader.options
     with contextlib.ExitStack() as stack:
-        given = {"cost": (options.weights, WEIGHT)}
-        if options.format == "libsvm":
-            given["hold_out_by"] = options.hold_out_by, GROUP
-        files = {
-            name: stack.enter_context(LineFile(path, *kind))
-            for name, (path, kind) in given.items()
-            if path is not None
-        }
+        by = options.hold_out_by if options.format == "libsvm" else None
+        given = {"cost": (options.weights, WEIGHT), "hold_out_by": (by, GROUP)}
+        files = {name: LineFile(*each) for name, each in given.items() if each[0] is not None}
+        for file in files.values():
+            stack.enter_context(file)
         for rows, numbers in reader:
             columns = {name: file.at(numbers) for name, file in files.items()}
             shuffled.append(rows._replace(**columns), numbers)

@@ -203,11 +203,10 @@ def fit(
         The rows count neither for C auto nor for the statistics of transforms, nor for balanced weights of
         classes.
     hold_out_by : Any
-        Column of obs or of a table, such as a donor, or for a matrix and LIBSVM text a file with one value a
-        line: rows with equal values are held out together, by hold_out, folds and the search for C. For a
-        matrix in memory also an array of shape (n,). Values are held out in the order of a hash of their text
-        until the share is reached, the last one only if that is nearer. The column is not a feature. A store
-        that was converted with one uses it.
+        Column of a table or of obs, such as a donor, or for a matrix or LIBSVM text a file with one value a
+        line: rows with equal values are held out together, by fit, tune and the search for C. For a matrix in
+        memory also an array of shape (n,). The column is not a feature. A store that was converted with one
+        uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -473,11 +472,10 @@ def plan(
         The rows count neither for C auto nor for the statistics of transforms, nor for balanced weights of
         classes.
     hold_out_by : Any
-        Column of obs or of a table, such as a donor, or for a matrix and LIBSVM text a file with one value a
-        line: rows with equal values are held out together, by hold_out, folds and the search for C. For a
-        matrix in memory also an array of shape (n,). Values are held out in the order of a hash of their text
-        until the share is reached, the last one only if that is nearer. The column is not a feature. A store
-        that was converted with one uses it.
+        Column of a table or of obs, such as a donor, or for a matrix or LIBSVM text a file with one value a
+        line: rows with equal values are held out together, by fit, tune and the search for C. For a matrix in
+        memory also an array of shape (n,). The column is not a feature. A store that was converted with one
+        uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -870,11 +868,10 @@ def tune(
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
     hold_out_by : Any
-        Column of obs or of a table, such as a donor, or for a matrix and LIBSVM text a file with one value a
-        line: rows with equal values are held out together, by hold_out, folds and the search for C. For a
-        matrix in memory also an array of shape (n,). Values are held out in the order of a hash of their text
-        until the share is reached, the last one only if that is nearer. The column is not a feature. A store
-        that was converted with one uses it.
+        Column of a table or of obs, such as a donor, or for a matrix or LIBSVM text a file with one value a
+        line: rows with equal values are held out together, by fit, tune and the search for C. For a matrix in
+        memory also an array of shape (n,). The column is not a feature. A store that was converted with one
+        uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows

@@ -113,17 +113,17 @@ class TableReader(Reader):
             for piece in _pieces(batch, most):
                 rows = np.arange(row, row + piece.num_rows)
                 row += piece.num_rows
-                columns = {"labels": np.full(len(rows), UNSEEN_LABEL, np.int32)}
+                codes = np.full(len(rows), UNSEEN_LABEL, np.int32)
                 if label is not None:
-                    column = piece.column(piece.schema.get_field_index(label))
-                    codes = self._codes(column, _places(table, rows))
+                    codes = self.label_codes.encode(*_distinct(piece.column(label)), _places(table, rows))
                     kept = codes != MISSING
                     if unlabelled := int(np.count_nonzero(~kept)):
                         piece, codes, rows = piece.filter(kept), codes[kept], rows[kept]
-                    columns["labels"] = codes
+                columns = {"labels": codes}
                 if by is not None:
-                    columns["hold_out_by"] = _hashes(piece.column(piece.schema.get_field_index(by)))
-                    check_hashes(columns["hold_out_by"], _places(table, rows, by))
+                    values, at = _distinct(piece.column(by))
+                    hashes = group_hashes([*values, None])[at]
+                    columns["hold_out_by"] = check_hashes(hashes, _places(table, rows, by))
                 yield piece.select(list(names)), columns, rows, unlabelled
 
     def _batches(self) -> Iterator[tuple[Any, dict[str, np.ndarray], np.ndarray, Callable[[int], str]]]:
@@ -148,12 +148,6 @@ class TableReader(Reader):
             if table.source is not None:
                 self.sources.append(table.source)
         self.counts.unseen_labels = self.label_codes.unseen
-
-    def _codes(self, column: Any, where: Callable[[int], str]) -> np.ndarray:
-        if not hasattr(column, "dictionary"):
-            column = column.dictionary_encode()
-        at = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return self.label_codes.encode(column.dictionary.to_pylist(), at, where)
 
     def _rows(self) -> Iterator[tuple[Rows, np.ndarray]]:
         size = sum(table.path.stat().st_size for table in self._tables)
@@ -208,12 +202,11 @@ def _places(table: TableFile, rows: np.ndarray, column: str | None = None) -> Ca
     return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}{end}"
 
 
-def _hashes(column: Any) -> np.ndarray:
-    """Return the hashes of the values of a column to hold out by; -1 where one is missing."""
+def _distinct(column: Any) -> tuple[list[Any], np.ndarray]:
+    """Return the distinct values of a column, and the number of that of each row, -1 where it is missing."""
     if not hasattr(column, "dictionary"):
         column = column.dictionary_encode()
-    hashes = np.append(group_hashes(column.dictionary.to_pylist()), -1)
-    return hashes[column.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    return column.dictionary.to_pylist(), column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _pieces(batch: Any, most: int) -> Iterator[Any]:

@@ -29,10 +29,9 @@ class LineFile(contextlib.AbstractContextManager):
     ----------
     path : path or "-"
         Plain text or compressed, as the rows are.
-    what, wanted : str
-        What each line has, and of which kind it is, in messages.
-    parse : callable
-        Returns the number that stands for a line, from 0 on; another one for a line that is wrong.
+    kind : tuple
+        What each line has, and of which type it is, in messages; and a function of a line that returns the
+        number that stands for it, from 0 on, or another one if it is wrong.
 
     Raises
     ------
@@ -40,11 +39,11 @@ class LineFile(contextlib.AbstractContextManager):
         If it cannot be read.
     """
 
-    def __init__(self, path: str | Path, what: str, wanted: str, parse: Callable[[bytes], float]) -> None:
-        self._what, self._wanted, self._parse = what, wanted, parse
+    def __init__(self, path: str | Path, kind: tuple[str, str, Callable[[bytes], float]]) -> None:
+        self._what, self._wanted, self._parse = kind
         if Path(path).suffix == ".npy":
             raise InputError(
-                f"{path}: each line must have one {what}, and this is an array of NumPy",
+                f"{path}: each line must have one {self._what}, and this is an array of NumPy",
                 remedy=Remedy("write it with numpy.savetxt(path, values, fmt='%s')"),
             )
         self._input = Input(path)

@@ -48,9 +48,5 @@ class ConvertSettings(DataSettings, ReadingSettings):
         "Rows that are skipped have one, too.",
     )
     groups: bool = setting("Keep qid: fields; rows of a group stay together, in order.", default=False)
-    hold_out_by: str | None = as_in(
-        Settings, "hold_out_by", check=checks.TEXT, details="",
-        help="Column of a table or of obs, such as a donor, or a file with one value a line: rows with equal "
-        "values are held out together by fit and tune. The column is not a feature.",
-    )  # fmt: skip
+    hold_out_by: str | None = as_in(Settings, "hold_out_by", check=checks.TEXT, details="")
     join: str = _as_in_store("join")

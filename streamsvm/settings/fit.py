@@ -167,11 +167,10 @@ class Settings(DataSettings, LossSettings):
         "statistics of transforms, nor for balanced weights of classes.", scope=MATRIX, searched=True,
     )  # fmt: skip
     hold_out_by: Annotated[str | None, checks.TEXT._replace(accepts="Any")] = _training(
-        "Column of obs or of a table, such as a donor, or for a matrix and LIBSVM text a file with one value "
-        "a line: rows with equal values are held out together, by hold_out, folds and the search for C.",
-        "For a matrix in memory also an array of shape (n,). Values are held out in the order of a hash of "
-        "their text until the share is reached, the last one only if that is nearer. The column is not a "
-        "feature. A store that was converted with one uses it.", scope=MATRIX,
+        "Column of a table or of obs, such as a donor, or for a matrix or LIBSVM text a file with one value "
+        "a line: rows with equal values are held out together, by fit, tune and the search for C.",
+        "For a matrix in memory also an array of shape (n,). The column is not a feature. A store that was "
+        "converted with one uses it. ``docs/tuning.md`` explains it.", scope=MATRIX,
     )  # fmt: skip
     class_weight: Annotated[str | Mapping[str, float] | None, _CLASS_WEIGHT] = _weights(
         "Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of "

@@ -172,9 +172,8 @@ class AnnDataStore(ContainerStore):
         if weights is not None:
             arrays[layout.WEIGHT] = weights
         self._has_obs = container.node("obs") is not None
-        columns = {"labels", "numbers", "names"} | (set() if weights is None else {"cost"})
-        columns |= {"label_codes"} if isinstance(labels, Indicator) else set()
-        columns |= set() if by is None else {"hold_out_by"}
+        optional = {"cost": weights is not None, "hold_out_by": by is not None}
+        optional["label_codes"] = isinstance(labels, Indicator)
         n_rows, n_features = matrix.shape
         dense = matrix.encoding == "dense"
         facts = Facts(
@@ -189,7 +188,7 @@ class AnnDataStore(ContainerStore):
             dtype=matrix.dtype,
             chunk_nnz=matrix.chunk_nnz,
             chunk_rows=matrix.values.chunk if dense else matrix.chunk_nnz * n_rows / max(matrix.nnz, 1),
-            stored=frozenset(columns),
+            stored=frozenset(["labels", "numbers", "names", *filter(optional.get, optional)]),
             dense=dense,
             dense_rows=matrix.dense_rows,
             held_bytes=sum(

@@ -77,7 +77,7 @@ def test_reads_what_anndata_wrote(target, stored):
         assert store.feature_names() == adata.var_names.tolist()
         assert store.index_base is None
         assert not store.shuffled
-        assert store.meta == {"label": "celltype", "anndata": True}
+        assert store.meta == {"label": "celltype", "hold_out_by": None, "anndata": True}
 
 
 def test_unsorted_rows_are_sorted_and_explicit_zeros_are_kept(target):

@@ -1,0 +1,197 @@
+"""Groups that are held out as a whole: which these are, and that training learns nothing of their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import held_out_by
+from hypothesis import given
+from hypothesis import strategies as st
+from run_files import stop_after
+from sklearn.datasets import dump_svmlight_file
+from sklearn.model_selection import GroupKFold
+from streamsvm_converters.convert import convert
+
+from streamsvm import fit, load_model, plan, resume, tune
+from streamsvm.data.groups import group_hashes
+from streamsvm.data.hold_out import held_out_part
+from streamsvm.data.rows import NO_NUMBERS, Rows
+from streamsvm.errors import Interrupted, RunError, StreamsvmError, StreamsvmWarning
+from streamsvm.store.arrays import ArrayStore
+
+N, D, K = 420, 12, 3
+RNG = np.random.default_rng(3)
+LABELS = RNG.integers(K, size=N)
+DONORS = np.array([f"donor {each}" for each in RNG.integers(20, size=N)])
+HELD = held_out_by(DONORS, 2, 5)
+COUNTS = RNG.poisson(0.6 + 2 * (np.arange(D) % K == LABELS[:, None])).astype(np.float32) / 4
+FACTS: dict[str, Any] = {
+    "hold_out": "2/5", "transform": "idf,scale=std,l2,bias", "class_weight": "balanced", "passes": 3,
+}  # fmt: skip
+OF_OBS = {"label": "label", "hold_out_by": "donor"}
+
+
+def write(kind: str, folder: Path, X: np.ndarray, donors: np.ndarray = DONORS) -> tuple[Any, dict[str, Any]]:
+    """Write rows as files of a kind, and return them with the options that name labels and donors."""
+    names = [f"g{j}" for j in range(D)]
+    frame = pd.DataFrame(X, [f"r{i}" for i in range(N)], names).assign(label=LABELS, donor=donors)
+    (folder / "donors").write_text("".join(f"{donor}\n" for donor in donors))
+    if kind == "DataFrame":
+        return frame, OF_OBS
+    if kind == "table":
+        frame.to_csv(folder / "a.csv", index=False)
+        return folder / "a.csv", OF_OBS
+    if kind == "text":
+        dump_svmlight_file(X, LABELS, str(folder / "a.txt"))
+        return folder / "a.txt", {"hold_out_by": str(folder / "donors")}
+    if kind == "matrix":
+        np.save(folder / "a.npy", X)
+        np.save(folder / "y.npy", LABELS)
+        return folder / "a.npy", {"labels": folder / "y.npy", "hold_out_by": str(folder / "donors")}
+    paths = [folder / "a.h5ad", folder / "b.h5ad"]
+    for path, rows in zip(paths, (slice(130), slice(130, None)), strict=True):
+        anndata.AnnData(sp.csr_matrix(X[rows]), frame[["label", "donor"]].iloc[rows]).write_h5ad(path)
+    if kind == "store":
+        for path in paths:
+            convert([path], path.with_suffix(".zarr"), **OF_OBS)
+        return [path.with_suffix(".zarr") for path in paths], {}
+    return paths, OF_OBS
+
+
+def trained(kind: str, folder: Path, X: np.ndarray, **settings: Any) -> Any:
+    folder.mkdir()
+    data, named = write(kind, folder, X)
+    settings |= FACTS | named
+    if kind == "DataFrame":
+        return fit(data, **settings)
+    settings |= {"out": folder / "run", "block_rows": 90}
+    if kind == "resumed":
+        with pytest.raises(Interrupted):
+            fit(data, stop=stop_after(9), **settings)
+        resume(folder / "run")
+    else:
+        fit(data, **settings)
+    return load_model(folder / "run")
+
+
+@pytest.mark.parametrize("splits", [1, pytest.param(2, marks=pytest.mark.more)])
+@pytest.mark.parametrize("kind", ["DataFrame", "table", "text", "matrix", "store", "resumed", "joined"])
+def test_other_values_of_the_held_out_groups_train_to_the_same_bytes(
+    kind: str, splits: int, tmp_path: Path
+) -> None:
+    others = np.where(HELD[:, None], COUNTS * 1000, COUNTS)
+    one, other = (
+        trained(kind, tmp_path / name, X, splits=splits) for name, X in (("1", COUNTS), ("2", others))
+    )
+    for name in ("C", "values_in", "class_weights", "transforms"):
+        assert one.record.get(name) == other.record.get(name)
+    assert one.coef_.tobytes() == other.coef_.tobytes()
+    assert one.n_features_in_ == D
+    alone = fit(COUNTS[~HELD], LABELS[~HELD], **FACTS | {"hold_out": None})
+    for at in (0, 1):
+        np.testing.assert_array_equal(one.transforms[at].array, other.transforms[at].array)
+        np.testing.assert_allclose(one.transforms[at].array, alone.transforms[at].array, rtol=1e-6)
+    assert one.record["class_weights"] == pytest.approx(alone.record["class_weights"])
+
+
+def store_of(values: Any, qid: np.ndarray = NO_NUMBERS) -> ArrayStore:
+    n, none = len(values), np.zeros(len(values), np.int32)
+    rows = Rows(np.zeros(0), np.zeros(0, np.int32), np.zeros(n + 1, np.int64), none, np.zeros(n))
+    return ArrayStore(rows._replace(qid=qid, hold_out_by=group_hashes(values)), {"classes": ["a", "b"]}, D)
+
+
+def held_rows(hold_out: str, store: ArrayStore) -> Any:
+    part: Any = held_out_part(hold_out, store, 0)
+    return part.has(np.arange(store.n_rows))
+
+
+@pytest.mark.filterwarnings("ignore:X. one value to hold out by has")
+@given(st.lists(st.integers(0, 12), min_size=30, max_size=400), st.integers(2, 12))
+def test_folds_have_whole_groups_as_those_of_scikit_learn(drawn: list[int], folds: int) -> None:
+    values = np.array([*drawn, 13, 14])
+    folds, store = min(folds, len(set(values))), store_of(values.tolist())
+    theirs, ours = np.zeros((2, len(values)), int)
+    for fold, (_, held) in enumerate(GroupKFold(folds).split(values, groups=values), 1):
+        theirs[held] = fold
+        ours[own := held_rows(f"{fold}/{folds}", store)] = fold
+        np.testing.assert_array_equal(own, held_out_by(values, fold, folds))
+    for each in (theirs, ours):
+        assert pd.Series(each).groupby(values).nunique().eq(1).all()
+        assert sorted(set(each)) == list(range(1, folds + 1))
+
+
+def test_folds_of_tune_and_the_search_for_c_are_of_whole_groups() -> None:
+    """Rows tell nothing but their donor, all of whose rows have one class, drawn at random."""
+    donors = RNG.integers(60, size=900)
+    X = RNG.normal(size=(60, 80))[donors] + 0.01 * RNG.normal(size=(900, 80))
+    labels = RNG.integers(2, size=60)[donors]
+    for by, least, most in ((None, 0.99, 1.0), (donors, 0.2, 0.8)):
+        options: dict[str, Any] = {"hold_out_by": by, "transform": "bias", "progress": False}
+        assert least <= tune(X, labels, C="0.01,1", folds=5, **options).valid_accuracy <= most
+        events: list[dict[str, Any]] = []
+        fit(X, labels, report=events.append, **options)
+        [tried] = [event["tried"] for event in events if event["event"] == "C"]
+        assert least <= max(each["valid_accuracy"] for each in tried) <= most
+    assert fit(X, labels, hold_out_by=np.zeros(900)).result.C > 0  # nothing to hold out in the search
+
+
+def test_the_groups_are_said_and_a_run_keeps_to_them(tmp_path: Path) -> None:
+    data, _ = write("joined", tmp_path, COUNTS)
+    said = f"held out by donor: {len(set(DONORS[HELD]))} of 20 groups, {HELD.mean():.1%} of the rows"
+    assert plan(data, **OF_OBS, **FACTS)["held_out"] == said
+    result: Any = fit(data, out=tmp_path / "run", **OF_OBS, **FACTS)
+    scores = load_model(tmp_path / "run").decision_function(COUNTS[HELD])
+    assert result.valid_accuracy == pytest.approx((scores.argmax(axis=1) == LABELS[HELD]).mean())
+    write("joined", tmp_path, COUNTS, np.roll(DONORS, 1))
+    with pytest.raises(RunError, match="has changed since the run was begun"):
+        resume(tmp_path / "run", passes=4)
+
+
+NO_VALUE = "row 4.* has no text or number to hold out by"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        ("joined", {}, f"a.h5ad, 'donor': {NO_VALUE}"),
+        ("joined", {"hold_out_by": "donr"}, "obs has no column 'donr' to hold out by; it has label, donor"),
+        ("table", {}, f"a.csv, {NO_VALUE}"),
+        ("table", {"hold_out_by": "donr"}, "a.csv has no column 'donr'; its columns are 'g0'"),
+        (
+            "text",
+            {},
+            "donors, line 4: '' is not a value to hold out by; write one text or number",
+        ),
+        ("matrix", {"hold_out_by": "none"}, "a.npy has no array 'none'"),
+        ("DataFrame", {}, f"X: {NO_VALUE}"),
+        ("DataFrame", {"hold_out_by": "donr"}, "X has no column 'donr' to hold out by"),
+        ("DataFrame", {"hold_out_by": [1, 2]}, r"hold_out_by has the shape \(2,\), and X has 420 rows"),
+        ("DataFrame", {"hold_out_by": ["a"] * N}, "the column to hold out by has one value in all rows"),
+    ],
+)
+def test_groups_that_are_refused(kind: str, given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    data, named = write(kind, tmp_path, COUNTS, np.where(np.arange(N) == 3, "", DONORS))
+    out = None if kind == "DataFrame" else tmp_path / "run"
+    with pytest.raises(StreamsvmError, match=message):
+        fit(data, out=out, **FACTS | named | given)
+
+
+def test_divisions_that_are_refused_or_warned_of(tmp_path: Path) -> None:
+    with pytest.raises(StreamsvmError, match="2 groups of rows to hold out, and part 2/4 has none"):
+        held_rows("2/4", store_of(["a", "b"]))
+    with pytest.raises(StreamsvmError, match="a sequence has two values"):
+        held_rows("1/2", store_of(["a", "a", "b"], np.array([0, 1, 1])))
+    with pytest.warns(StreamsvmWarning, match="one value to hold out by has 2 of the 3 rows"):
+        held_rows("1/2", store_of(["a", "b", "a"], np.arange(3)))
+    data, _ = write("store", tmp_path, COUNTS)
+    with pytest.raises(StreamsvmError, match=r"a.zarr has no column 'other' to hold out by"):
+        plan(data, hold_out_by="other")
+    convert([tmp_path / "b.h5ad"], data[1], label="label", force=True)
+    with pytest.raises(StreamsvmError, match="only one of them has a column to hold out by"):
+        plan(data, **FACTS)
