@@ -81,8 +81,7 @@ def group_hashes(values: Iterable[Any]) -> np.ndarray:
 def check_hashes(hashes: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
     """Return hashes of rows; raise `InputError`, which names the `place` of the row, if one is -1."""
     if (row := first_false(hashes >= 0)) is not None:
-        remedy = Remedy("give it one, or leave the row out")
-        raise InputError(f"{place(row)} has no text or number to hold out by", remedy=remedy)
+        raise InputError(f"{place(row)} has no text or number to hold out by; give it one, or leave it out")
     return hashes
 
 

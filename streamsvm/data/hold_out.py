@@ -82,7 +82,7 @@ def _pieces(store: Store, wanted: set[str]) -> Iterator[tuple[int, dict[str, np.
 
 
 def _divide_values(store: Store, parts: int) -> HeldOutPart:
-    """Divide the values of the column to hold out by."""
+    """Divide the values of the column to hold out by, in the order of their hashes."""
     n, hashes = store.n_rows, np.empty(store.n_rows, np.int64)
     for begin, columns in _pieces(store, {"hold_out_by", "qid"}):
         found = columns["hold_out_by"]
