@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import MEMORY, Data, Model, command
+from streamsvm_cli.options import MEMORY, Model, command
+from streamsvm_cli.table import unknown_lines
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.scoring import TO_CALIBRATE
 
 
 @command({"memory": MEMORY}, TO_CALIBRATE)
-def calibrate(console: Console, model: Model, data: Data, **given: Any) -> None:
+def calibrate(
+    console: Console,
+    model: Model,
+    data: Annotated[
+        Path | None, typer.Argument(metavar="DATA", help="Labelled rows (default: those the run held out).")
+    ] = None,
+    **given: Any,
+) -> None:
     """Fit the probabilities of a model to hold-out data.
 
     The rows must have taken no part in training. One temperature for all classes, which changes no
-    prediction, is written to the model: predict --proba has probabilities then.
+    prediction, is written to the model: predict --proba has probabilities then. Beside it stands how often
+    the labels are right above each probability, for predict --unknown, as the table shows.
     """
     import streamsvm
 
@@ -26,4 +37,6 @@ def calibrate(console: Console, model: Model, data: Data, **given: Any) -> None:
         f"probabilities: temperature {found.temperature:.4g}, with a log loss of {found.log_loss:.4f}, "
         f"before {found.log_loss_before:.4f}, on {count(found.rows, 'hold-out row')}"
     )
+    for line in unknown_lines(found.unknown):
+        console.say(line)
     console.result(dataclasses.asdict(found))

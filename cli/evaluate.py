@@ -8,7 +8,7 @@ from typing import Any
 
 from streamsvm_cli.console import Console, warn
 from streamsvm_cli.options import FORCE, MEMORY, THREADS, Data, Model, Option, command
-from streamsvm_cli.table import table_lines
+from streamsvm_cli.table import table_lines, unknown_lines
 from streamsvm_cli.wording import count, fraction
 
 from streamsvm.base import durable
@@ -65,7 +65,8 @@ def evaluate(
     Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. Then precision, recall
     and F1 of the classes with the lowest F1 (in JSON of all), and the most frequent confusions. If the
     model has probabilities, also their log loss and expected calibration error, and if it was trained with
-    costs or a tree of classes, the mean cost, over the rows with known labels.
+    costs or a tree of classes, the mean cost, over the rows with known labels. If it was calibrated, also the
+    share of the rows that predict --unknown answers, and the accuracy of these.
 
     If rows have several labels each: precision of the best k labels, ranking loss, and of the predicted sets
     macro and micro F1 and subset accuracy; unknown labels are left out.
@@ -88,7 +89,9 @@ def evaluate(
                 console.say(f"{f'{name} {k}'.replace('_', ' ').strip():>18}  {number:.4f}")
     if getattr(result, "warning", None):
         warn(result.warning)
-    record = dict(vars(result))
+    record = {name: value for name, value in vars(result).items() if name != "answered"}
+    for line in unknown_lines(record.get("unknown", [])):
+        console.say(line)
     if (counts := record.pop("counts")) is not None:
         record |= _print_classes(console, counts)
     if confusion is not None:

@@ -18,7 +18,7 @@ _FIRST = {
     "fit": "out valid passes tol C hold_out hold_out_by label text drop memory force loss transform",
     "tune": "out C hold_out hold_out_by folds valid passes_each passes label memory force loss transform",
     "online": "out C label labels like classes transform on_error memory checkpoint_every force loss",
-    "predict": "out top_k threshold scores proba explain label memory force",
+    "predict": "out top_k threshold unknown scores proba explain label memory force",
     "evaluate": "top_k costs tree multilabel label labels memory",
 }
 _MAX_NAME_WIDTH = 30  # of an option, beside which there is text; all groups have the same columns

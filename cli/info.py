@@ -18,7 +18,7 @@ from streamsvm.settings.scoring import TO_EVALUATE
 _MAX_ITEMS = 8  # items of a list on a line
 _MAX_SOURCES = 12  # files, each on a line
 _DETAILS = {  # facts that are only in JSON
-    "C_auto", "checksum", "chunk_nnz", "crc32", "encoding", "fingerprint",
+    "C_auto", "answered", "checksum", "chunk_nnz", "crc32", "encoding", "fingerprint",
     "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
     "values_in", "version",
 }  # fmt: skip

@@ -28,6 +28,12 @@ _OPTIONS = {
         "All labels with scores (with --proba: probabilities) above this, best first, separated by tabs; a "
         "line may be empty.",
     ),
+    "unknown": Option(
+        checks.ACCURACY, None,
+        "Accuracy, such as 0.95: label rows as unknown whose probability is below the threshold above which "
+        "held-out rows were right so often. The model must be calibrated.",
+    ),
+    "unknown_label": Option(checks.TEXT, "unknown", "Label of these rows."),
     "scores": Option(checks.FLAG, False, "Follow each label by its score."),
     "proba": Option(checks.FLAG, False, "Follow each label by its probability."),
     "explain": Option(

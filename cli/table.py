@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+from streamsvm_cli.wording import fraction
 
 from streamsvm.base.text import shortened
 
@@ -24,3 +26,10 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: i
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()
+
+
+def unknown_lines(found: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """Yield the lines about what predict --unknown answers, for some accuracies, if there are any."""
+    cells = [(f"{each['unknown']:g}", *map(fraction, list(each.values())[1:])) for each in found]
+    if cells:
+        yield from ("", *table_lines(("--unknown", "from probability", "answered", "accuracy"), cells))

@@ -22,7 +22,7 @@ from streamsvm.reporting.history import history_of, number, points, with_seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["accuracy", "confusion", "convergence", "progressive"]
+__all__ = ["accuracy", "answered", "confusion", "convergence", "progressive"]
 
 # Colours that colour-blind people tell apart, dark enough on white.
 _BLUE, _ORANGE, _GREY = "#0067a5", "#b84a00", "#6e7781"
@@ -203,6 +203,38 @@ def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="predicted class", ylabel="true class")
     ax.grid(visible=False)
     return ax
+
+
+def answered(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
+    """Draw the accuracy of the rows with the largest probabilities, by their share of all rows.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        What `streamsvm.evaluate` returned for a model that has probabilities.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+        With the thresholds of a calibrated model, marked by their accuracies.
+
+    Raises
+    ------
+    ModelError
+        If it is no evaluation of probabilities.
+    """
+    found = getattr(evaluation, "answered", None)
+    if found is None:
+        raise ModelError("the accuracy of answered rows is drawn of what evaluate returns for probabilities")
+    ax = _axes(ax)
+    rows = np.array(found.rows)
+    ax.plot(rows / rows[0], np.array(found.right) / rows, color=_BLUE)
+    for each in evaluation.unknown:
+        if each["answered"]:
+            ax.plot(each["answered"], each["accuracy"], "o", color=_ORANGE)
+            ax.annotate(f"{each['unknown']:g}", (each["answered"], each["accuracy"]))
+    return _finish(ax, "share of rows answered", "accuracy of these", percent=True)
 
 
 def matrix_size(n_classes: int) -> tuple[float, float]:

@@ -125,6 +125,7 @@ def test_refusals(run: Path, tmp_path: Path, ax, monkeypatch) -> None:
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: plot.convergence(run, ax, of="loss"), SettingsError, "of must be gap or objective"),
         (lambda: plot.confusion(load_model(run), ax), ModelError, "what evaluate returns"),
+        (lambda: plot.answered(evaluate(run, run.parent / "valid.h5"), ax), ModelError, "probabilities"),
         (lambda: plot.accuracy(tmp_path, ax), RunError, "is not a run"),
         (lambda: plot.accuracy({}, ax), RunError, "not a dict"),
         (lambda: plot.accuracy(tmp_path / "run", ax), RunError, "measured no accuracy"),

@@ -81,6 +81,7 @@ MAX_TRANSFORM_ARRAYS = 17
 TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MAX_TRANSFORM_ARRAYS))
 COSTS = "costs.npy"  # of pairs of classes, where the training had them
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
+ANSWERED = "answered"  # optional entry of model.json, beside the temperature
 MULTILABEL = "multilabel"  # optional entry of model.json and run.json
 SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}
 

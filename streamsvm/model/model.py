@@ -21,6 +21,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Remedy
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
+from streamsvm.model.doubt import least_probability
 from streamsvm.model.matrix import label_codes, matrix_parts, rows_of_matrix
 from streamsvm.model.scoring import Scorer, log_probabilities
 from streamsvm.model.serialization import features_of_data, read_model, save_copy
@@ -334,7 +335,9 @@ class Model(Readable):
             )
         return self.temperature
 
-    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
+    def predict(
+        self, X: Any, groups: Any = None, *, unknown: float | None = None, unknown_label: Any = "unknown"
+    ) -> np.ndarray:
         """Predict the labels of the rows of `X`; of equal scores the first class wins.
 
         Parameters
@@ -342,23 +345,29 @@ class Model(Readable):
         X : as for `decision_function`
         groups : array_like, shape (n,), or str, optional
             The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
+        unknown, unknown_label
+            As for `streamsvm.predict`.
 
         Returns
         -------
         ndarray, shape (n,)
-            In the type of `classes_`.
+            In the type of `classes_`; text if `unknown_label` is text.
 
         Raises
         ------
         ModelError
             If a model of sequences is given no groups, or another one is, or the rows of a group do not stand
-            together. Also as in `decision_function`, with its warnings.
+            together; or for `unknown`. Also as in `decision_function`, with its warnings.
+        SettingsError
+            If `unknown` is not valid.
 
         Notes
         -----
         For data that does not fit in memory, see `streamsvm.predict`.
         """
-        return np.asarray(self.classes_[self._of_rows(X, self.best_classes, np.int64, groups=groups)])
+        best = functools.partial(self.best_classes, least=least_probability(self.record, unknown))
+        labels = self.classes_ if unknown is None else np.append(self.classes_, unknown_label)
+        return np.asarray(labels[self._of_rows(X, best, np.int64, groups=groups)])
 
     def _of_rows(
         self,
@@ -413,8 +422,16 @@ class Model(Readable):
         weights = None if sample_weight is None else np.asarray(sample_weight)[kept]
         return float(np.average((predicted == labels)[kept], weights=weights))
 
-    def best_classes(self, rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
-        """Return the codes of the classes predicted for the rows from `begin` on, which have these scores."""
-        if self.transitions_ is None:
-            return np.asarray(scores.argmax(axis=1))
-        return best_sequences(scores, self.transitions_, rows, begin)
+    def best_classes(
+        self, rows: Rows, begin: int, scores: np.ndarray, least: float | None = None
+    ) -> np.ndarray:
+        """Return the codes of the classes predicted for the rows from `begin` on, which have these scores.
+
+        Rows whose largest probability is below `least` have one more than the last code.
+        """
+        if self.transitions_ is not None:
+            return best_sequences(scores, self.transitions_, rows, begin)
+        best = np.asarray(scores.argmax(axis=1))
+        if least is not None:
+            best[np.exp(self.log_probabilities(scores).max(axis=1)) < least] = len(self.classes_)
+        return best

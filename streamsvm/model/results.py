@@ -35,6 +35,9 @@ class Calibration(Readable):
         Rows with a label that the model knows; the others took no part.
     warning : str or None
         Reason why the temperature is not the minimum of the log loss.
+    unknown : list of dict
+        What `streamsvm.predict` does with `unknown`, for six accuracies: ``probability``, the threshold below
+        which rows are unknown, and, of all hold-out rows, the share ``answered`` and its ``accuracy``.
     """
 
     temperature: float
@@ -42,6 +45,7 @@ class Calibration(Readable):
     log_loss: float
     rows: int
     warning: str | None = None
+    unknown: list[dict[str, float]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -21,6 +21,7 @@ from streamsvm.data.class_costs import check_costs
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy, SettingsError
 from streamsvm.model.coefficients import Coefficients, open_coef, write_coef
+from streamsvm.model.doubt import Answered
 from streamsvm.model.saved_files import SavedFiles, sum_of, write_array
 from streamsvm.model.transform_files import load_transforms, save_transforms
 from streamsvm.settings import checks
@@ -288,6 +289,7 @@ class _ModelRecord:
     label: str | None = None
     labels_as: Literal["numbers", "text"] = "numbers"
     probability_temperature: Annotated[float, between(MIN_TEMPERATURE, MAX_TEMPERATURE)] | None = None
+    answered: Answered | None = None
 
     def __post_init__(self) -> None:
         class_labels(vars(self))

@@ -23,6 +23,8 @@ where p is uniform. Two kinds of data have no minimum at a finite β > 0:
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -35,26 +37,33 @@ import numpy as np
 from streamsvm.base import durable, format
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.text import check_local, parse_size
-from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, ModelError, warn
+from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.errors import Call, InputError, ModelError, Option, Remedy, RunError, warn, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
+from streamsvm.model.doubt import AnswerCounts
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.results import Calibration
+from streamsvm.model.scoring import log_probabilities
 from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, model_folder, write_record
+from streamsvm.run.directory import RunDir
 from streamsvm.settings.scoring import TO_CALIBRATE, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store import Store
 from streamsvm.store.addresses import copy_address
+from streamsvm.training.train import reopened
+from streamsvm.training.training import Execution
 
 _MIN_SLOPE = 1e-3  # as a share of the spread of the scores
 _PRECISION = 1e-7  # relative, of β: the log loss is then minimal up to the square of it
 _PIECE_BYTES = 2**20  # of scores that are worked on together: pieces of this size stay in the cache
 
+_Read = Callable[[], Iterable[Rows]]  # gives the labelled rows, ready to score, at each reading
+
 
 @takes(TO_CALIBRATE, after="memory")
 def calibrate(
     model: Model | str | Path,
-    data: Any,
+    data: Any = None,
     y: Any = None,
     *,
     memory: int | str = 2**28,
@@ -65,17 +74,20 @@ def calibrate(
 
     The temperature minimises the mean log loss of the softmax of scores / temperature. It changes no
     prediction. The data must not be that of the training, which the scores fit too well. It is read several
-    times, mostly 5 to 10.
+    times, mostly 5 to 10. How often predictions are right above each probability is kept with the
+    temperature, for `unknown` of `streamsvm.predict`.
 
     Parameters
     ----------
     model : Model or path
         A model, whose `Model.temperature` is set; or the run directory or model folder of a saved one, whose
         ``model.json`` is replaced.
-    data : path, Store, Rows, list of Rows, or matrix
+    data : path, Store, Rows, list of Rows, or matrix, optional
         Labelled data, as for `streamsvm.evaluate` (rows as they were before the transforms, too), but no
         iterator or pipe: it is read more than once. Rows with a label that the model does not know are left
-        out.
+        out of the log loss, and count as predicted wrongly for `unknown`. By default the rows of the run that
+        it measured its accuracy on: those of ``hold_out``, or of ``valid``. They are read within the memory
+        of the run.
     y : array_like, shape (n,), or str, optional
         Labels of a matrix, which has none of its own. Or what `label` is, for AnnData and DataFrames.
     memory : int or str
@@ -98,6 +110,8 @@ def calibrate(
     InputError
         If `data` can be read only once, is a file that is malformed, or a matrix has no labels: neither `y`,
         `labels` nor, for AnnData and DataFrames, `label`.
+    RunError
+        If `data` is left out, and `model` is not a run, it held out no rows, or its data has changed.
     SettingsError
         If `memory` is not valid, or `y` or `label` does not apply to the data.
     PlanError
@@ -109,75 +123,93 @@ def calibrate(
         If no temperature minimises the log loss: the scores say nothing about the labels, or every row is
         predicted correctly.
     """
-    memory = parse_size(memory)
+    memory, asked = parse_size(memory), ScoringSettings(**settings)
     is_path = isinstance(data, str | os.PathLike)
     if isinstance(data, Iterator) or (is_path and (os.fspath(data) == "-" or Path(data).is_fifo())):
-        raise InputError(
-            f"{'a pipe' if is_path else 'an iterator'} can be read only once, and calibrating reads several "
-            "times; give a file, a store, or a list of Rows"
-        )
-    asked = ScoringSettings(**settings)
-    with shown(progress) as report:
-        if isinstance(model, Model):
-            found = _calibrate(model, data, y, memory, asked, report)
-        else:
-            with _locked(Path(model)) as folder:
-                loaded = load_model(folder)
-                found = _calibrate(loaded, data, y, memory, asked, report)
-                _write_back(folder, loaded.record)
+        what = "a pipe" if is_path else "an iterator"
+        problem = f"{what} can be read only once, and calibrating reads several times"
+        raise InputError(f"{problem}; give a file, a store, or a list of Rows")
+    if data is None:
+        for name in asked.given() | ({} if y is None else {"y": y}):
+            raise wrong_setting(name, "is for data, and none is given")
+    readings = itertools.count(1)
+    with shown(progress) as report, _opened(model) as (model, run):
+        if model.transitions_ is not None:
+            raise ModelError("a model of sequences has no probabilities of single rows to calibrate")
+        with _source(model, run, copy_address(data, asked.cache, report), y, memory, asked) as source:
+
+            def read() -> Iterator[Rows]:
+                stage, done = f"calibrate {next(readings)}", 0
+                for rows, total in source():
+                    yield rows
+                    done += rows.n_rows
+                    report(stage, done, total)
+
+            is_stored = isinstance(data, Store | str | os.PathLike | None) or getattr(data, "isbacked", False)
+            rows = [] if is_stored else list(read())  # in memory already; a matrix is taken apart only once
+            found = _calibrate(model, read if is_stored else lambda: rows, min(memory // 32, _PIECE_BYTES))
     logger.info("%r", found)
     if found.warning is not None:
         warn(found.warning)
     return found
 
 
-def _calibrate(
-    model: Model, data: Any, y: Any, memory: int, settings: ScoringSettings, report: Progress
-) -> Calibration:
-    if model.transitions_ is not None:
-        raise ModelError(
-            "a model of sequences has no probabilities of the labels of single rows to calibrate"
-        )
-    data = copy_address(data, settings.cache, report)
-    readings = 0
-
-    def read() -> Iterator[Rows]:
-        nonlocal readings
-        readings += 1
-        reader, done = RowsToScore(model, settings, memory), 0
-        for rows, _ in reader.read(data, y):  # in half of the memory
-            yield rows
-            done += rows.n_rows
-            report(f"calibrate {readings}", done, reader.n_rows)
-
-    is_stored = isinstance(data, Store | str | os.PathLike) or getattr(data, "isbacked", False)
-    rows = [] if is_stored else list(read())  # in memory already; a matrix is taken apart only once
-    piece_bytes = min(memory // 32, _PIECE_BYTES)
-    found = _Search(model, read if is_stored else lambda: rows, piece_bytes).run()
-    model.record[format.TEMPERATURE] = found.temperature
-    return found
+@contextmanager
+def _opened(model: Model | str | Path) -> Iterator[tuple[Model, RunDir | None]]:
+    """Give a model and the run of a saved one, which is locked; write the record back at the end."""
+    if isinstance(model, Model):
+        yield model, None
+        return
+    check_local(model, ModelError)
+    folder = model_folder(Path(model))
+    run = RunDir(folder.parent)
+    with ExitStack() as stack:
+        if has_run := run.settings.exists():
+            with durable.os_errors_as(ModelError, run.lock, "locked"):
+                stack.enter_context(durable.locked(run.lock, ModelError, f"the run {run.path}"))
+        loaded = load_model(folder)
+        yield loaded, run if has_run else None
+        with durable.os_errors_as(ModelError, folder, "written"):
+            now = durable.read_record(folder / format.MODEL_JSON, follow=True)
+            if now.get("checksum") != loaded.record["checksum"]:
+                raise ModelError(f"{folder} was replaced by another model meanwhile; calibrate that one")
+            write_record(folder, loaded.record)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[Path]:
-    """Find the model folder of `path`, and lock its run, if it has one, against trainings."""
-    check_local(path, ModelError)
-    folder = model_folder(path)
-    run = folder.parent
-    with ExitStack() as stack:
-        if (run / format.RUN_JSON).exists():
-            with durable.os_errors_as(ModelError, run / format.LOCK, "locked"):
-                stack.enter_context(durable.locked(run / format.LOCK, ModelError, f"the run {run}"))
-        yield folder
+def _source(
+    model: Model, run: RunDir | None, data: Any, y: Any, memory: int, settings: ScoringSettings
+) -> Iterator[Callable[[], Iterator[tuple[Rows, int | None]]]]:
+    """Give a function that reads labelled rows, ready to score, with the number of all if it is known.
+
+    Without data they are the rows on which the run measured its accuracy.
+    """
+    if data is not None:
+        reader = RowsToScore(model, settings, memory)  # in half of the memory
+        yield lambda: ((rows, reader.n_rows) for rows, _ in reader.read(data, y))
+        return
+    trained = {} if run is None else run.read_settings()["settings"]
+    if run is None or not (trained.get("hold_out") or trained.get("valid")):
+        remedy = Remedy("give data, or train with {}", Call("fit", options=(Option("hold_out", "1/10"),)))
+        raise RunError("without data, calibrate needs a run that held out rows", remedy=remedy)
+    if not run.read_settings().get("keep_data", True) and not run.data.exists():
+        raise RunError(f"{run.path} has not kept the rows that it held out; give data to calibrate on")
+    with reopened(run, run.read_settings(), Execution()) as opened, opened.measured_blocks() as blocks:
+        each = functools.partial(blocks.each, blocks.starts, range(len(blocks)))
+        yield lambda: ((kept_rows(rows, rows.cost > 0), None) for rows in each())
 
 
-def _write_back(folder: Path, record: dict[str, Any]) -> None:
-    """Replace the record of a saved model by `record`, which was read from it and changed."""
-    with durable.os_errors_as(ModelError, folder, "written"):
-        now = durable.read_record(folder / format.MODEL_JSON, follow=True)
-        if now.get("checksum") != record["checksum"]:
-            raise ModelError(f"{folder} was replaced by another model meanwhile; calibrate that one")
-        write_record(folder, record)
+def _calibrate(model: Model, read: _Read, piece_bytes: int) -> Calibration:
+    """Find the temperature of a model and the counts of its answers, and write both to its record."""
+    found = _Search(model, read, piece_bytes).run()
+    record, counts = model.record | {format.TEMPERATURE: found.temperature}, AnswerCounts()
+    for rows in read():
+        for begin, scores in model.scores(rows, piece_bytes):
+            is_right = scores.argmax(axis=1) == rows.labels[begin : begin + len(scores)]
+            counts.add(log_probabilities(scores, record, found.temperature).max(axis=1), is_right)
+    answered = counts.answered()
+    model.record.update(record, **{format.ANSWERED: dataclasses.asdict(answered)})
+    return dataclasses.replace(found, unknown=answered.by_threshold(answered))
 
 
 class _LogLoss(NamedTuple):
@@ -193,7 +225,7 @@ class _Search:
     """Search for the temperature of a model."""
 
     model: Model
-    read: Callable[[], Iterable[Rows]]  # gives the labelled rows, ready to score, at each reading
+    read: _Read
     memory: int  # bytes of scores to work on together
     rows: int = 0  # with a known label, as the last reading counted them
     wrong: int = 0  # of which another class has a higher score
@@ -255,10 +287,7 @@ class _Search:
         n_rows = rows = wrong = 0
         for batch in self.read():
             if len(batch.label_indptr):
-                raise ModelError(
-                    "the hold-out data cannot calibrate the model: probabilities are of one label a row, and "
-                    "it has several"
-                )
+                raise ModelError("probabilities are of one label a row, and the hold-out data has several")
             for begin, scores in self.model.scores(batch, self.memory, first=n_rows):
                 labels = batch.labels[begin : begin + len(scores)]
                 known = np.flatnonzero(labels >= 0)
@@ -281,9 +310,7 @@ class _Search:
 
 
 def _unfit_scores() -> ModelError:
-    return ModelError(
-        "the scores of the hold-out data are too large or too small to calibrate; scale the values to about 1"
-    )
+    return ModelError("the scores are too large or too small to calibrate; scale the values to about 1")
 
 
 def _sums(scores: np.ndarray, own: np.ndarray, beta: float) -> np.ndarray:

@@ -141,7 +141,8 @@ class ReadableByClass(Readable):
         return data_frame(self.counts.table()).set_index("class")
 
     def _facts(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "counts"}
+        hidden = {"counts", "unknown", "answered"}
+        return {name: value for name, value in vars(self).items() if name not in hidden}
 
 
 class PairCounts:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.base import format
 from streamsvm.base.label_values import warn_of_unknown
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.text import parse_size
@@ -20,6 +21,7 @@ from streamsvm.data.groups import group_starts
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
+from streamsvm.model.doubt import AnswerCounts, Answered
 from streamsvm.model.model import Model
 from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass, data_frame
 from streamsvm.prediction.label_set_evaluation import LabelSetEvaluation, LabelSetMetrics
@@ -68,6 +70,12 @@ class Evaluation(ReadableByClass):
         no top-k accuracy but for k = 1.
     unlabelled : int
         Rows without a label, which are left out.
+    unknown : list of dict
+        What `unknown` of `streamsvm.predict` does to the rows, if the model was calibrated: see
+        `Calibration`. Rows whose label the model does not know, if they are answered, count as wrong.
+    answered : Answered or None
+        Rows that reach each probability, and those that are predicted rightly; None if the model has no
+        probabilities.
     counts : ClassCounts
         Counts behind the tables ``classes`` and ``confusion``, which are made when they are asked for.
     """
@@ -82,6 +90,8 @@ class Evaluation(ReadableByClass):
     mean_cost: float | None = None
     sequence_accuracy: float | None = None
     unlabelled: int = 0
+    unknown: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    answered: Answered | None = dataclasses.field(default=None, compare=False, repr=False)
     counts: ClassCounts | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
@@ -212,9 +222,7 @@ def evaluate(
             several = bool(len(rows.label_indptr))
             if rows.n_rows and metrics is None:
                 if several and model.transitions_ is not None:
-                    raise ModelError(
-                        "the model predicts one label for each row of a sequence, and the data has several"
-                    )
+                    raise ModelError("models of sequences predict one label a row, and the data has several")
                 for name, value in (for_one if several else for_several).items():
                     if value is not None:
                         have = "have" if several else "do not have"
@@ -255,6 +263,7 @@ class LabelMetrics:
         self._counts = ClassCounts(model.record["classes"])
         self._cost = 0.0
         self._sequences = np.zeros(2, np.int64)  # all, and those whose labels are all predicted
+        self._answers = AnswerCounts()
         self._log_loss = 0.0
         self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
 
@@ -271,7 +280,7 @@ class LabelMetrics:
         if self._costs is not None:
             self._cost += float(self._costs[labels[known], best[known]].sum(dtype=np.float64))
         if self._model.temperature is not None:
-            self._add_probabilities(scores[known], labels[known], best[known])
+            self._add_probabilities(scores, labels, best)
 
     def _add_sequences(self, is_correct: np.ndarray, qid: np.ndarray) -> None:
         starts = group_starts(qid)[:-1]
@@ -294,17 +303,21 @@ class LabelMetrics:
         return int(self._counts.rows.sum())
 
     def _add_probabilities(self, scores: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
-        logarithms = self._model.log_probabilities(scores)
-        self._log_loss -= float(logarithms[np.arange(len(labels)), labels].sum())
-        largest = np.exp(logarithms.max(axis=1))
+        logarithms, is_right = self._model.log_probabilities(scores), predicted == labels
+        self._answers.add(logarithms.max(axis=1), is_right)
+        known = np.flatnonzero(labels >= 0)
+        self._log_loss -= float(logarithms[known, labels[known]].sum())
+        largest = np.exp(logarithms[known].max(axis=1))
         bins = np.ceil(largest * _BINS).astype(np.int64).clip(1, _BINS) - 1  # a bin contains its upper end
-        self._surplus += np.bincount(bins, weights=largest - (predicted == labels), minlength=_BINS)
+        self._surplus += np.bincount(bins, weights=largest - is_right[known], minlength=_BINS)
 
     def evaluation(self, n: int) -> Evaluation:
         """Return the metrics of all `n` rows that were added."""
         counts, known = self._counts, self.n_known
         accuracy = float(counts.correct.sum() / n)
         has_probabilities = self._model.temperature is not None
+        answered = self._answers.answered() if has_probabilities else None
+        chosen = self._model.record.get(format.ANSWERED)
         return Evaluation(
             n=n,
             accuracy=accuracy,
@@ -315,5 +328,7 @@ class LabelMetrics:
             calibration_error=float(np.abs(self._surplus).sum() / known) if has_probabilities else None,
             mean_cost=None if self._costs is None else self._cost / known,
             sequence_accuracy=float(self._sequences[1] / self._sequences[0]) if self._sequences[0] else None,
+            unknown=answered.by_threshold(Answered(**chosen)) if answered and chosen else [],
+            answered=answered,
             counts=counts,
         )

@@ -36,7 +36,7 @@ class Batch(NamedTuple):
         Name of the data that the rows belong to; None if there are no other data.
     names : ndarray of int64 or of str objects, shape (n,)
     codes : ndarray of int64, shape (n, k)
-        The predicted classes, best first.
+        The predicted classes, best first; of rows that are unknown the number of classes.
     scores : ndarray, shape (n, k)
         In the model's dtype.
     probabilities : ndarray of float64, shape (n, k), or None

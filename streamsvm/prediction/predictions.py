@@ -19,6 +19,7 @@ from streamsvm.base.threads import Threads, count_workers
 from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import ModelError, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
+from streamsvm.model.doubt import least_probability
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction.evidence import with_evidence
 from streamsvm.prediction.files import Batch, Lines, Pairs, Sink, check_suffix, is_table, open_output
@@ -79,6 +80,8 @@ def predict(
     *,
     top_k: int | None = None,
     threshold: float | None = None,
+    unknown: float | None = None,
+    unknown_label: Any = "unknown",
     scores: bool = False,
     proba: bool = False,
     explain: int | None = None,
@@ -118,6 +121,12 @@ def predict(
     threshold : float, optional
         Give only classes whose score, or with `proba` probability, is above it: none, one or several for each
         row. The line of a row with none is empty.
+    unknown : float, optional
+        Accuracy, such as 0.95: rows whose largest probability is below a threshold get `unknown_label`, with
+        the score and probability of the best class. The threshold is the smallest above which the rows that
+        `streamsvm.calibrate` had were predicted with this accuracy.
+    unknown_label : object
+        Label of these rows, in files as text.
     scores : bool
         Whether each label in the lines of `out` is followed by its score.
     proba : bool
@@ -152,12 +161,12 @@ def predict(
     Raises
     ------
     ModelError, FeatureError, StoreError, InputError
-        If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
-        read or does not fit it, or a value or a score is not finite; or if `out` is there and
-        `force` is not given.
+        If the model cannot be read, or has no probabilities, or no threshold for `unknown`, and these are
+        asked for, or the data cannot be read or does not fit it, or a value or a score is not finite; or if
+        `out` is there and `force` is not given.
     SettingsError
-        If `top_k`, `threshold`, `explain` or `memory` is not valid, or both scores and probabilities, or
-        both `explain` and `threshold` are asked for.
+        If `top_k`, `threshold`, `unknown`, `explain` or `memory` is not valid, or both scores and
+        probabilities, both `explain` and `threshold`, or `unknown` and several labels are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
@@ -172,11 +181,9 @@ def predict(
     if threshold is not None:
         threshold = checks.FINITE.checked("threshold", threshold)
     if is_table(out) and threshold is not None and top_k is None:
-        raise SettingsError(
-            f"threshold needs top_k with {out}: the columns of a table are the same for every row",
-            remedy=Remedy("say with {} how many labels a row has at most", Option("top_k")),
-            setting="threshold",
-        )
+        remedy = Remedy("say with {} how many labels a row has at most", Option("top_k"))
+        problem = f"needs top_k with {out}: the columns of a table are the same for every row"
+        raise wrong_setting("threshold", problem, remedy)
     if explain is not None and threshold is not None:
         raise wrong_setting("explain", "is for one label a row, threshold for several; leave one of them out")
     # A feature of a row's evidence takes some hundred bytes, a score 4 or 8.
@@ -196,8 +203,13 @@ def predict(
     if model.transitions_ is not None and (top_k > 1 or threshold is not None):
         name = "top_k" if threshold is None else "threshold"
         raise wrong_setting(name, "does not apply to models of sequences, which predict one label a row")
+    if unknown is not None and (top_k > 1 or threshold is not None):
+        raise wrong_setting("unknown", "is for one label a row; leave top_k and threshold out")
     n_workers, asked = count_workers(workers), ScoringSettings(**settings)
     best = _Best(model, top_k, threshold, proba=proba, margins=is_table(out))
+    labels, class_names = model.classes_, model.class_names
+    if (least := least_probability(model.record, unknown)) is not None:
+        labels, class_names = np.append(labels, unknown_label), np.append(class_names, str(unknown_label))
     several, scored = len(sources) > 1, scores or proba
     with ExitStack() as stack:
         threads = stack.enter_context(Threads(n_workers))
@@ -205,11 +217,11 @@ def predict(
         no_rows = Rows(*np.zeros((5, 0)))
         empty = best.batch(_UNNAMED if several else None, NO_NUMBERS, no_rows, 0, no_scores)
         empty = empty._replace(evidence=None if explain is None else [])
-        sink: Sink = _InMemory(model, empty)
+        sink: Sink = _InMemory(labels, empty)
         if isinstance(out, str | os.PathLike):
-            sink = stack.enter_context(open_output(out, model.class_names, empty, scored=scored))
+            sink = stack.enter_context(open_output(out, class_names, empty, scored=scored))
         elif out is not None:
-            sink = Lines(out, model.class_names, scored=scored)
+            sink = Lines(out, class_names, scored=scored)
         report = stack.enter_context(shown(progress))
         count = 0
         for file, each in sources.items():
@@ -225,6 +237,8 @@ def predict(
                     batch = best.batch(file if several else None, names[begin:end], rows, begin, of_rows)
                     if explain is not None:
                         batch = with_evidence(batch, model, rows, begin, of_rows, explain, reader.texts)
+                    if least is not None:
+                        batch = batch._replace(codes=model.best_classes(rows, begin, of_rows, least)[:, None])
                     sink.write(batch)
                     report(stage, first + end, reader.n_rows)
                 first += rows.n_rows
@@ -273,8 +287,8 @@ class _Best:
 class _InMemory:
     """Output that keeps predictions in memory."""
 
-    def __init__(self, model: Model, empty: Batch) -> None:
-        self._classes = model.classes_
+    def __init__(self, classes: np.ndarray, empty: Batch) -> None:
+        self._classes = classes
         self._labels: list[np.ndarray] = []
         self._values: list[np.ndarray] = []
         self._evidence = empty.evidence

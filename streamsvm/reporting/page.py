@@ -19,7 +19,7 @@ from streamsvm import plot
 from streamsvm.base import durable
 from streamsvm.base.repr import html_table
 from streamsvm.base.text import shortened
-from streamsvm.errors import RunError, StreamsvmError
+from streamsvm.errors import ModelError, RunError, StreamsvmError
 from streamsvm.info import inspect
 from streamsvm.prediction.class_counts import MEASURES, records_of
 from streamsvm.prediction.evaluation import Evaluation, evaluate
@@ -60,7 +60,8 @@ def report(
     """Write a report of a run: one HTML page that needs no other file.
 
     It has the figures of the model and of each pass, the curves of gap, objective and accuracy, the settings,
-    and, with held-out data, the accuracies of the classes and the confusion matrix. The run may be in
+    and, with held-out data, the accuracies of the classes, of the rows with the largest probabilities, and
+    the confusion matrix. The run may be in
     progress, interrupted or finished. The same run gives the same bytes.
 
     Parameters
@@ -137,6 +138,7 @@ def _page(name: str, history: History, state: dict[str, Any], evaluation: _Evalu
         notes="\n".join(f'<p class="note">{_text(note)}</p>' for note in dict.fromkeys(history.notes)),
         result=_facts(about, "Result"),
         evaluation="" if evaluation is None else evaluation._repr_html_(),
+        answered=_svg("Answered rows", plot.answered, evaluation),
         curves="\n".join(_svg(title, draw, history) for title, draw in _CURVES.items()),
         reports=_reports(history.passes or history.rows),
         classes=_classes(evaluation),
@@ -185,7 +187,7 @@ def _classes(evaluation: _Evaluation | None) -> str:
 
 
 def _svg(title: str, draw: Callable[..., Any], of: Any, size: tuple[float, float] = (3.9, 2.9)) -> str:
-    """Return a picture as SVG, or nothing if the run has no figures for it."""
+    """Return a picture as SVG, or nothing if there are no figures for it."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -196,7 +198,7 @@ def _svg(title: str, draw: Callable[..., Any], of: Any, size: tuple[float, float
         figure = Figure(figsize=size, layout="constrained")
         try:
             draw(of, figure.add_subplot()).set_title(title)
-        except RunError:
+        except (RunError, ModelError):
             return ""
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None})

@@ -156,7 +156,7 @@ class RunFiles:
             record = {**record, "transforms": records_of(transforms)}
             self.model = Model(coef, record, names, transforms, costs, coefficients.transitions)
             return ""
-        folder, keep = self.run.model, functools.partial(self._keep_temperature, self.run.model)
+        folder, keep = self.run.model, functools.partial(self._keep_calibration, self.run.model)
         save_model(
             folder, coefficients, record, names=names, complete=keep, transforms=transforms, costs=costs
         )
@@ -165,13 +165,14 @@ class RunFiles:
         prune(self.run, self._committed)
         return str(folder)
 
-    def _keep_temperature(self, model: Path, folder: Path) -> None:
-        """Keep the temperature of the model that `folder` replaces; warn instead if coefficients differ."""
+    def _keep_calibration(self, model: Path, folder: Path) -> None:
+        """Keep the calibration of the model that `folder` replaces; warn instead if coefficients differ."""
         old, new = saved_record(model), saved_record(folder)
         if format.TEMPERATURE not in old:
             return
         if old.get(format.SUMS) == new[format.SUMS]:
-            write_record(folder, {**new, format.TEMPERATURE: old[format.TEMPERATURE]})
+            kept = {name: old[name] for name in (format.TEMPERATURE, format.ANSWERED) if name in old}
+            write_record(folder, new | kept)
         else:
             self.warnings.append(
                 "the model was calibrated before it was trained further; to have probabilities, calibrate it "

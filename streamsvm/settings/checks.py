@@ -94,6 +94,7 @@ def _local(path: Any) -> str:
 POSITIVE = _real("positive and finite", lambda value: 0 < value < math.inf)
 NUMBER = _real("a number", lambda value: True)
 FINITE = _real("a finite number", math.isfinite)
+ACCURACY = _real("an accuracy between 0 and 1, such as 0.95", lambda value: 0 < value < 1)
 NOT_NEGATIVE = _real("a number, 0 or more", lambda value: value >= 0)
 FLAG = _instance(bool, "True or False")
 TEXT = _instance(str, "text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,20 +152,29 @@ def resume_run(
                     raise SettingsError(f"{name} does not apply: {run.path} is a run of online", setting=name)
             assert how.every is not None
             return resume_stream(run, record, open_stream, how.every, how.callbacks, store)
-        run.find_stores(record)
-        paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
-        if store is None and not record.get("keep_data", True) and not run.data.exists():
-            again = Remedy("convert them again, and say with {} where they are", Option("store"))
-            raise StoreError(f"{run.path} has not kept its data", remedy=again)
-        settings = Settings(**record["settings"])
-        valid, cache = changes.get("valid") or settings.valid, changes.get("cache") or settings.cache
-        for each, name in [*((path, "store") for path in paths), *([(valid, "valid")] if valid else [])]:
-            if as_url(each) is None and not Path(each).exists():
-                remedy = Remedy("bring it back, or say where it is now with {}", Option(name))
-                raise StoreError(f"{each}: nothing is there", remedy=remedy)
-        copy_inputs(run, [*paths, valid], cache, how)
-        with open_to_train(paths, settings, record["store"]["fingerprint"]) as raw:
-            return train(_reopen(run, record, raw, paths, changes, how), how, run)[0]
+        with reopened(run, record, how, store, **changes) as opened:
+            return train(opened, how, run)[0]
+
+
+@contextlib.contextmanager
+def reopened(
+    run: RunDir, record: dict[str, Any], how: Execution, store: Any = None, **changes: Any
+) -> Iterator[OpenTraining]:
+    """Open the training of a run of a fit by its record, which becomes that of the changed settings."""
+    run.find_stores(record)
+    paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
+    if store is None and not record.get("keep_data", True) and not run.data.exists():
+        again = Remedy("convert them again, and say with {} where they are", Option("store"))
+        raise StoreError(f"{run.path} has not kept its data", remedy=again)
+    settings = Settings(**record["settings"])
+    valid, cache = changes.get("valid") or settings.valid, changes.get("cache") or settings.cache
+    for each, name in [*((path, "store") for path in paths), *([(valid, "valid")] if valid else [])]:
+        if as_url(each) is None and not Path(each).exists():
+            remedy = Remedy("bring it back, or say where it is now with {}", Option(name))
+            raise StoreError(f"{each}: nothing is there", remedy=remedy)
+    copy_inputs(run, [*paths, valid], cache, how)
+    with open_to_train(paths, settings, record["store"]["fingerprint"]) as raw:
+        yield _reopen(run, record, raw, paths, changes, how)
 
 
 def _reopen(

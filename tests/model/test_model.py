@@ -334,6 +334,11 @@ def test_a_sealed_record_that_does_not_fit_is_refused(folder: Path) -> None:
             ("label", ["type"]), ("label", 1), ("labels_as", "words"),
             *((format.TEMPERATURE, value) for value in (0, 1e101, 1e-101, 10**400, "1", True, {})),
         )),
+        *(({format.ANSWERED: dict(zip(("thresholds", "rows", "right"), value, strict=True))},
+           "model.json is damaged: answered") for value in (
+            ([], [], []), ([0.1, 0.2], [9], [9]), ([0.2, 0.1], [9, 8], [7, 7]), ([0.1, 0.2], [8, 9], [7, 7]),
+            ([0.1], [8], [9]), ([0.1], [8], [-1]), ([0.1], ["8"], [7]),
+        )),
         ({"transforms": [{"name": "fourier"}]}, "a transform fourier that this program does not know"),
     ]  # fmt: skip
     path = folder / "model.json"
