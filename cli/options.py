@@ -103,7 +103,7 @@ def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], 
 
 
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
-    check, default, option = setting.check, setting.default, name.replace("_", "-")
+    check, default, option = setting.check, setting.default, name.rstrip("_").replace("_", "-")
     own = setting if isinstance(setting, Option) else None
     has_no = check is checks.FLAG and not (own and default is False)
     names = [f"--{option}/--no-{option}" if has_no else f"--{option}"]

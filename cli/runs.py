@@ -114,4 +114,4 @@ def _number(value: Any) -> str:
 
 def _in_words(name: str, value: Any) -> str:
     text = format_size(value) if name == "memory" else "default" if value is None else str(value)
-    return f"{name.replace('_', '-')} {text}"
+    return f"{name.rstrip('_').replace('_', '-')} {text}"

@@ -58,7 +58,7 @@ def _part(part: Option | Call) -> str:
 
 
 def _option(option: Option) -> str:
-    name, value = option.name.replace("_", "-"), option.value
+    name, value = option.name.rstrip("_").replace("_", "-"), option.value
     if value is False:
         return f"--no-{name}"
     if value is True or value is ...:

@@ -61,6 +61,7 @@ def fit(
     average: bool = True,
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
+    from_: str | Path | None = None,
     hold_out: str | None = None,
     hold_out_by: Any = None,
     class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
@@ -197,6 +198,10 @@ def fit(
         tolerance), at the end (default without), or never (none).
     valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
+    from_ : str | Path | None
+        Model, or run with one, to go on from with new rows: minimise ½‖W - W₀‖² + C times the loss, where W₀
+        are its weights. Its transforms are applied, and its classes and features are kept. Both are matched
+        by name; weights of new ones begin at 0. A small C stays near the model.
     hold_out : str | None
         Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10
         parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
@@ -380,6 +385,7 @@ def plan(
     average: bool = True,
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
+    from_: str | Path | None = None,
     hold_out: str | None = None,
     hold_out_by: Any = None,
     class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
@@ -466,6 +472,10 @@ def plan(
         tolerance), at the end (default without), or never (none).
     valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
+    from_ : str | Path | None
+        Model, or run with one, to go on from with new rows: minimise ½‖W - W₀‖² + C times the loss, where W₀
+        are its weights. Its transforms are applied, and its classes and features are kept. Both are matched
+        by name; weights of new ones begin at 0. A small C stays near the model.
     hold_out : str | None
         Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10
         parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.

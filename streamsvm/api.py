@@ -180,7 +180,7 @@ def fit(
         raise wrong_setting(
             "force", "replaces a run, and resume_or_start goes on with it; leave one of them out"
         )
-    read = [*paths, asked.valid]
+    read = [*paths, asked.valid, asked.from_]
     with shown(progress) as progress, replacing(RunDir(out), read, force=force) as run:
         how, had = Execution(Callbacks.of(report, progress, stop), every, workers, cluster), run.data.exists()
         made: dict[str, Any] = {}

@@ -113,10 +113,14 @@ def converted(
                 remedy=Remedy("give a store of it, made with {}", Call("convert", options=(Option("like"),))),
             )
         like = run.data if "data" in inputs else paths[0]
+        # The model that training goes on from may have classes that `like` lacks.
+        alone = settings.from_ and ("data" in inputs or kind_of(inputs["valid"].paths[0]) == "libsvm")
         files = {}
         with _new_folder(run, force=force, by_tune=by_tune):
             for name, each in inputs.items():
-                own = {} if name == "data" else {"like": like, "unseen_label": "keep"}
+                own = {"like": like, "unseen_label": "keep"}
+                if name == "data" or alone:
+                    own = {key: value for key, value in reading.given().items() if key not in each.options}
                 files[name] = _convert(each, getattr(run, name), settings, how, **own)
     changes: dict[str, Any] = {}
     if "data" in inputs:

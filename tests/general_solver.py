@@ -19,6 +19,7 @@ def solve(
     *,
     margins: np.ndarray | None = None,
     own_costs: np.ndarray | None = None,
+    origin: np.ndarray | float = 0.0,
     **parameters: Any,
 ) -> tuple[float, np.ndarray]:
     """The least ½‖W‖² + Σ C_i losses over all rows, and W, shape (d, k).
@@ -32,6 +33,8 @@ def solve(
         Δ(y, j).
     own_costs : ndarray of shape (k,), optional
         What the losses of the row's own classes are multiplied by.
+    origin : ndarray of shape (d, k), optional
+        W₀, if the distance from it is squared in place of W.
     **parameters
         As `smooth`: of `reference.Loss`.
     """
@@ -45,7 +48,7 @@ def solve(
     of_row = reference.LOSSES[loss](margin, **parameters)
     value = losses(of_row, X @ W, Y, delta, weights[:, None] * factors)
     constraints = [cp.sum(W, axis=1) == 0] if isinstance(of_row, reference.LeeLinWahba) else []
-    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W) + value), constraints)
+    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W - origin) + value), constraints)
     tol = 1e-8 if loss == "logistic" else 1e-9  # what it reaches with exponential cones, and without
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=tol / 10, tol_gap_rel=tol, tol_feas=tol)
     assert problem.status == cp.OPTIMAL

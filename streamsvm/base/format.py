@@ -46,6 +46,7 @@ RUN_COSTS = "class-costs.npy"
 COMMIT = "commit.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
+BASE = "from"  # a copy of the model that a run goes on from
 RUN_DATA = "data.zarr"  # a store that the run made of other files
 CACHE = "cache"  # copies of what is at addresses
 TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"

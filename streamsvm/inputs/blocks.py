@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import cut_blocks, make_plan
-from streamsvm.data.names import examples, match_features
+from streamsvm.data.names import FeatureMatch, examples, match_features
 from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.inputs.schema import DataSchema
 from streamsvm.store import Store
@@ -51,6 +51,8 @@ def blocks_to_score(
             f"{store.path} has {store.n_features:,} features, the model {like.n_features:,}",
             remedy=_CONVERT_LIKE if store.native else give,
         )
+    if store.n_features < like.n_features and like.names is None:
+        store = matched(store, FeatureMatch(np.arange(store.n_features)), None, like.n_features)
     if None not in (like.index_base, store.index_base) and like.index_base != store.index_base:
         raise StoreError(
             f"{store.path} counts features from {store.index_base}, the model's data from {like.index_base}",

@@ -28,7 +28,7 @@ class RunDir:
     ----------
     path : Path
     settings, weights, average_delta, sparse_weights, costs : Path
-    commit, metrics, model, lock, report, tuning, tuned, trials, data, valid : Path
+    commit, metrics, model, base, lock, report, tuning, tuned, trials, data, valid : Path
         Files and folders of the run, whether or not they exist; the last two are stores that it made of
         files of other kinds.
     cache : Path
@@ -50,6 +50,7 @@ class RunDir:
         self.commit = self.path / format.COMMIT
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
+        self.base = self.path / format.BASE
         self.lock = self.path / format.LOCK
         self.report = self.path / format.REPORT
         # Of `streamsvm.tune`: its arguments, its results, and the runs of its trials.

@@ -160,6 +160,12 @@ class Settings(DataSettings, LossSettings):
         searched=True, instead="give hold_out, or call streamsvm.evaluate on its model",
         changeable="Where the validation store of a fit is now, or another one.",
     )  # fmt: skip
+    from_: Annotated[str | None, checks.PATH] = _training(
+        "Model, or run with one, to go on from with new rows: minimise ½‖W - W₀‖² + C times the loss, where "
+        "W₀ are its weights. Its transforms are applied, and its classes and features are kept.",
+        "Both are matched by name; weights of new ones begin at 0. A small C stays near the model.",
+        scope=MATRIX, searched=True,
+    )  # fmt: skip
     hold_out: Annotated[str | None, _PART] = _training(
         "Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10 "
         "parts, by a hash of the rows' numbers in the input.",

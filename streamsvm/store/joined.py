@@ -135,10 +135,14 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
             for store, own in zip(stores, names, strict=True)
         ]
     integers = all(store.label_dtype == INTEGER for store in stores)  # and else text
-    classes = list(first.classes)
-    if any(set(store.classes) - set(classes) for store in stores):
-        classes = sorted(set().union(*(store.classes for store in stores)), key=int if integers else None)
+    classes = all_classes([store.classes for store in stores], are_numbers=integers)
     return JoinedStore([recoded(store, classes, INTEGER if integers else TEXT) for store in stores])
+
+
+def all_classes(each: Sequence[Sequence[str]], *, are_numbers: bool) -> list[str]:
+    """Return all classes: in the order of the first if the others have none that it lacks, else sorted."""
+    every = set().union(*each)
+    return list(each[0]) if len(every) == len(each[0]) else sorted(every, key=int if are_numbers else None)
 
 
 _SHARED_FACTS = {

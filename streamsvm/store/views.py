@@ -136,34 +136,44 @@ class Matched(View):
 
     Attributes
     ----------
-    names : list of str
-        The model's features.
+    names : list of str, or None
+        Of the model's features.
+    n_features : int
+        How many these are.
     columns_of : ndarray of int32 or int64, shape (n_features,)
         The model's column of each column of the store; below 0 for those that it does not know.
     """
 
-    names: list[str]
+    names: list[str] | None
+    n_features: int
     columns_of: np.ndarray
 
     def facts(self, inner: Facts) -> Facts:
         return dataclasses.replace(
             inner,
-            n_features=len(self.names),
+            n_features=self.n_features,
             held_bytes=inner.held_bytes + self.columns_of.nbytes,
             stored=inner.stored - {"norm2"},
         )
 
     def rows(self, rows: Rows) -> Rows:
-        rows = with_columns(rows, self.columns_of, len(self.names))
+        rows = with_columns(rows, self.columns_of, self.n_features)
         return rows._replace(norm2=row_norms(rows.data, rows.indptr))
 
     def whole(self, what: Whole, inner: Store) -> Any:
         return self.names if what == "feature_names" else super().whole(what, inner)
 
 
-def matched(store: Store, match: FeatureMatch, names: list[str]) -> Store:
-    """Return a view of a store with the features `names` of a model; the store itself if it has these."""
-    return store if match.columns is None else ViewedStore(store, Matched(names, match.columns))
+def matched(store: Store, match: FeatureMatch, names: list[str] | None, width: int = 0) -> Store:
+    """Return a view of a store with the features `names` of a model; the store itself if it has these.
+
+    Without names there are `width` features.
+    """
+    if match.columns is None:
+        return store
+    width = width if names is None else len(names)
+    columns = match.columns.astype(format.index_dtype(width), copy=False)
+    return ViewedStore(store, Matched(names, width, columns))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

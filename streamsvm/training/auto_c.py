@@ -52,8 +52,8 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
         If nearly all of the rows is their mean: little of their digits is left for what tells classes apart.
         Or the constant feature of ``bias``, so that the passes train little more than the intercepts.
     """
-    linear = settings.keep_duals and get_loss(settings.loss).linear_duals
-    if settings.C != AUTO and (settings.tol is None or not linear):
+    grows = settings.tol is not None and settings.from_ is None and settings.keep_duals
+    if settings.C != AUTO and not (grows and get_loss(settings.loss).linear_duals):
         return settings, False
     total, count = 0.0, 0
     for norm2 in _norms_trained_on(store, settings):

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvm.base.threads import Threads, count_workers, one_thread_each
 from streamsvm.data.memory_plan import Plan
+from streamsvm.model.model import load_model
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
 from streamsvm.run.manifest import RunPosition
@@ -17,6 +18,7 @@ from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights, WeightStorage
 from streamsvm.training.learner import Learner, Visits
 from streamsvm.training.opened import OpenTraining
+from streamsvm.training.origin import Origin
 from streamsvm.training.parallel.class_learner import ClassRounds
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.parallel.row_learner import RowRounds
@@ -72,6 +74,11 @@ def build(
         job = Job(workers.token, training, visits.plan)
         storage = visits.weights = ShardedWeights(storage, workers, blocks, job)
     learner = Learner(spec, storage, visits)
+    if opened.base is not None:
+        base = opened.base if run is None else load_model(run.base)
+        learner.origin = Origin(base, spec, opened.store.classes)
+        if position.weights is None:
+            learner.origin.write(storage)
     source = ShuffledSource(blocks, settings, unread=not isinstance(workers, Threads))
     trainer = Fit(source, settings, files, learner, position, callbacks, opened)
     files.restore(storage)

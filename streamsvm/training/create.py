@@ -21,9 +21,11 @@ from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weig
 from streamsvm.data.groups import row_hashes
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan, cut_blocks
+from streamsvm.data.value_kinds import VALUES_IN
 from streamsvm.errors import InputError, Interrupted, Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.inputs.schema import reading_of
 from streamsvm.losses import get_loss
+from streamsvm.model.model import Model, load_model
 from streamsvm.model.results import FitResult
 from streamsvm.model.transform_files import transform_sums
 from streamsvm.run.directory import RunDir, check_place, claimed, locked
@@ -36,12 +38,14 @@ from streamsvm.training.auto_c import c_of_norms, rows_trained_on
 from streamsvm.training.costs import check_multilabel, read_training_costs
 from streamsvm.training.fit_plan import check_has_groups, find_slice_rows, plan_fit, plan_rows
 from streamsvm.training.opened import OpenTraining
+from streamsvm.training.origin import go_on
 from streamsvm.training.same_run import read_same
 from streamsvm.training.search_c import find_sample, search_c
 from streamsvm.training.spec import specify
 from streamsvm.training.train import train
 from streamsvm.training.training import Execution, Training, open_to_train, rows_to_learn
 from streamsvm.transforms import parse_transforms, records_of
+from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows, raw_store
 from streamsvm.transforms.store import number_columns, shift_to_text, transformed
@@ -174,8 +178,13 @@ def create(
     search : bool
         False to take C of the norms where `find_sample` finds rows to search C on.
     """
-    is_in_memory, on_cluster = raw.kind == IN_MEMORY, how.cluster is not None
-    settings = with_transform(settings, raw)
+    is_in_memory, on_cluster, base = raw.kind == IN_MEMORY, how.cluster is not None, None
+    if settings.from_ is None:
+        settings = with_transform(settings, raw)
+    else:
+        base = load_model(settings.from_)
+        raw = go_on(raw, base)
+        fitted = _fit_further(raw, base, settings, how)
     by = raw.meta.get("hold_out_by", settings.hold_out_by)
     settings = dataclasses.replace(settings, label=settings.label or raw.meta.get("label"), hold_out_by=by)
     if fitted is None:
@@ -210,6 +219,9 @@ def create(
         **reading_of(store.meta),
         **made,
     }
+    if base is not None:
+        record["model"] = base.record["checksum"]
+        record.pop("class_values", None)  # of the data alone
     if begun is not None:
         old = read_same(begun, record)
         record["valid_fingerprint"] = old["valid_fingerprint"]
@@ -229,7 +241,7 @@ def create(
     training = Training(
         spec, plan, starts, costs.row_factors(settings), transforms, slice_rows, places, raw.fingerprint
     )
-    return OpenTraining(training, raw, store, costs, record, on_cluster)
+    return OpenTraining(training, raw, store, costs, record, on_cluster, base)
 
 
 def _warn_of_quantities(store: Store) -> None:
@@ -263,10 +275,24 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
     return counts
 
 
+def _fit_further(raw: Store, base: Model, settings: Settings, how: Execution) -> FittedTransforms:
+    """Return the transforms of a model, with statistics of the rows of a store for features that are new."""
+    transforms = list(base.transforms)
+    if raw.n_features > base.n_features_in_ and not base.takes_any_feature:
+        known = [Counts(checked=False), *transforms]  # no check is added
+        [(transforms, _)] = fit_to_store(raw, settings, how, [settings.hold_out], known)
+    record = {"n_features_in": raw.n_features} if transforms else {}
+    record |= {format.MULTILABEL: True} if raw.multilabel or base.multilabel else {}
+    return FittedTransforms(transforms, {**record, VALUES_IN: base.record.get(VALUES_IN)})
+
+
 def fit_to_store(
-    raw: Store, settings: Settings, how: Execution, parts: Sequence[str | None]
+    raw: Store, settings: Settings, how: Execution, parts: Sequence[str | None], known: Sequence[Any] = ()
 ) -> list[FittedTransforms]:
-    """Fit the transforms of the settings to the rows of a store, without each of some held-out parts."""
+    """Fit the transforms of the settings to the rows of a store, without each of some held-out parts.
+
+    Those `known`, of a model, take their place: they are fitted to features that are new.
+    """
 
     def progress(done: int, total: int) -> None:
         how.callbacks.progress("statistics", done, total)
@@ -274,7 +300,7 @@ def fit_to_store(
             raise Interrupted("stopped before the training began")
 
     held_out = [held_out_part(part, raw, settings.memory) for part in parts]
-    transforms = parse_transforms(settings.transform)
+    transforms = known or parse_transforms(settings.transform)
     if raw.kind == IN_MEMORY:
         rows = raw_rows(raw.rows(0, raw.n_rows), raw.n_features, raw.feature_names())
         return fit_transforms(transforms, rows._replace(numbers=number_columns(raw)), held_out)

@@ -222,9 +222,13 @@ def _plan(
 
 
 def commit_bytes(store: Store, spec: Spec, plan: Plan) -> int:
-    """Return the most bytes of weights that a commit writes; a feature that occurs in no row takes none."""
+    """Return the most bytes of weights that a commit writes.
+
+    A feature that occurs in no row takes none, unless the weights are of a model.
+    """
     row = spec.columns * spec.dtype.itemsize + mmap.PAGESIZE
-    return (1 + plan.average) * min(spec.weights_bytes, min(spec.n_features, store.nnz) * row)
+    used = spec.n_features if spec.settings.from_ is not None else min(spec.n_features, store.nnz)
+    return (1 + plan.average) * min(spec.weights_bytes, used * row)
 
 
 def describe_fit(store: Store, training: Training) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from streamsvm.training.visitor import Target
 
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
+    from streamsvm.training.origin import Origin
 
 ReadDuals = OldDuals | DualMatrix  # of a block, as the last pass left them
 
@@ -122,7 +123,11 @@ class Learner:
         Sums over the rows of the pass in progress.
     averaging : bool
         True while visits update the average too.
+    origin : Origin or None
+        The weights that the training began at, if they were not 0.
     """
+
+    origin: Origin | None = None
 
     def __init__(self, spec: Spec, storage: WeightStorage, visits: Visits) -> None:
         self.spec, self.loss, self.storage, self.visits = spec, spec.loss, storage, visits
@@ -195,6 +200,12 @@ class Learner:
     def norm2(self, average_scale: float = 0.0) -> float:
         """Return ‖w‖² of the last iterate, or of the average of this scale."""
         return add_up(self.storage.squares(self.visits.kernels.norm2, self.problem, average_scale))
+
+    def norms(self, *, average: bool = False) -> tuple[float, float]:
+        """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ of the last iterate, or of the average; W₀ is `origin`, or 0."""
+        if self.origin is None:
+            return self.norm2(self.average_scale if average else 0.0), 0.0
+        return self.origin.distance(self.coefficients(np.arange(self.n_classes), average=average))
 
     def moved_weights(self) -> Weights:
         """Return the weights that visits update: with their average while there is one, else alone."""

@@ -72,9 +72,12 @@ def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
     return [Message(problem, remedy)]
 
 
-def gap_record(dual_sum: float, loss_sum: float, norm2: float) -> dict[str, float]:
-    """Return dual, primal, gap and relative gap, given the sums of dual terms and of losses, and ‖w‖²."""
+def gap_record(dual_sum: float, loss_sum: float, norm2: float, product: float = 0.0) -> dict[str, float]:
+    """Return dual, primal, gap and relative gap, given the sums of dual terms and of losses, and ‖w‖².
+
+    If training goes on from weights W₀, that is ‖w - W₀‖², and `product` is ⟨w - W₀, W₀⟩.
+    """
     primal = 0.5 * norm2 + loss_sum
-    dual = dual_sum - 0.5 * norm2
+    dual = dual_sum - 0.5 * norm2 - product
     gap = primal - dual
     return {"dual": dual, "primal": primal, "gap": gap, "relative_gap": gap / primal if primal != 0 else 0.0}

@@ -178,13 +178,14 @@ class Fit(Trainer):
     def _measure(self, this_pass: int, *, is_last: bool) -> dict[str, Any]:
         """Return the measures of a pass: estimates, the exact gap, and the accuracies that are wanted."""
         settings, tally = self.settings, self.learner.tally
-        norm2 = self._norm2 = self.learner.norm2()
+        norms = self.learner.norms()
+        self._norm2 = norm2 = norms[0]
         share = settings.share_of_C(this_pass)
         grows = settings.share_of_C(this_pass + 1) > share
         # Without a tolerance a pass is measured by its own C, else by the C that it grows to.
         of_pass = share if settings.tol is None else 1.0
         loss_sum = float(tally[LOSS_SUM]) / share * of_pass
-        estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, norm2)
+        estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, *norms)
         record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
         record |= {
             "rows": self.n_rows,
@@ -196,7 +197,7 @@ class Fit(Trainer):
         }
         if settings.gap == "pass" or (settings.gap == "end" and is_last):
             scorings = self._score(self.source.cut, f"gap {this_pass}")
-            record |= gap_record(float(tally[DUAL_SUM]), scorings[0].loss_sum * of_pass, norm2)
+            record |= gap_record(float(tally[DUAL_SUM]), scorings[0].loss_sum * of_pass, *norms)
             history = self.position.history
             first = history[0].get("gap") if history else record["gap"]
             record["gap_decay"] = record["gap"] / first if first else None
@@ -216,9 +217,8 @@ class Fit(Trainer):
 
     def _measure_average(self, scoring: Scoring, of_pass: float) -> dict[str, float]:
         learner = self.learner
-        scale = learner.average_scale
-        dual_sum = float(learner.tally[DUAL_SUM] - scale * learner.tally[DUAL_DELTA])
-        record = gap_record(dual_sum, scoring.loss_sum * of_pass, learner.norm2(scale))
+        dual_sum = float(learner.tally[DUAL_SUM] - learner.average_scale * learner.tally[DUAL_DELTA])
+        record = gap_record(dual_sum, scoring.loss_sum * of_pass, *learner.norms(average=True))
         return {f"{AVERAGE_PREFIX}{name}": value for name, value in record.items()}
 
     def _score(self, blocks: Blocks, stage: str) -> list[Scoring]:
@@ -286,7 +286,8 @@ class Fit(Trainer):
         of_last: dict[str, Any] = {name: last[name] if is_measured else None for name in _OBJECTIVE}
         measured = {name: of_model(last)[name] if is_measured else None for name in _OBJECTIVE}
         warnings = [*self.files.warnings, *filter(None, [self.about.order_warning])]
-        zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
+        learned = self.n_rows > first.get("empty_rows", 0) and self.learner.origin is None
+        zero = zero_warning(self._norm2) if learned else []
         warnings += zero
         hint = None
         if not (zero or self._has_converged()):

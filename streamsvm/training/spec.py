@@ -114,8 +114,11 @@ class Spec:
 
     @property
     def sparse_bytes(self) -> int | None:
-        """Size of an index of sparse weights; None with few classes, or a loss that cannot have them."""
-        is_few = self.n_classes < memory_plan.MANY_CLASSES
+        """Size of an index of sparse weights; None with few classes or a loss that cannot have them.
+
+        Nor has a training that goes on from a model, whose weights are mostly not 0.
+        """
+        is_few = self.n_classes < memory_plan.MANY_CLASSES or self.settings.from_ is not None
         touches_all = self.loss.extra_columns > 0  # each visit moves the weights of all classes
         if is_few or touches_all or self.dense_rows or self.loss.sequences or self.settings.splits > 1:
             return None
@@ -148,7 +151,7 @@ class Spec:
     @property
     def starts_at_means(self) -> bool:
         """True if training begins at the means of the classes (see `streamsvm.training.class_means`)."""
-        plain = not (self.settings.has_pair_margins or self.multilabel)
+        plain = not (self.settings.has_pair_margins or self.multilabel) and self.settings.from_ is None
         return self.by_products and self.loss.starts_at_means and plain
 
     @property
@@ -165,6 +168,7 @@ class Spec:
         """True if the loss and the costs allow a common dual (see `streamsvm.losses.common_dual`)."""
         settings = self.settings
         plain = not (settings.has_pair_margins or self.multilabel or self.dense_rows)
+        plain &= settings.from_ is None
         exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
         return plain and settings.splits == 1 and exact and self.loss.common_dual
 

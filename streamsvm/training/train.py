@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from streamsvm.base.text import absolute, as_url, format_size
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.data.memory_plan import Plan, cut_blocks
 from streamsvm.errors import ClusterError, Interrupted, Option, Remedy, RunError, SettingsError, StoreError
-from streamsvm.model.model import Model
+from streamsvm.model.model import Model, load_model
 from streamsvm.model.results import FitResult, OnlineResult
-from streamsvm.model.serialization import check_room
+from streamsvm.model.serialization import check_room, model_folder
 from streamsvm.model.transform_files import load_transforms, save_transforms
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.run.manifest import read_commit
@@ -28,6 +29,7 @@ from streamsvm.training.fit_plan import check_dense_duals, commit_bytes
 from streamsvm.training.held_out import check_held_out
 from streamsvm.training.online import resume_stream
 from streamsvm.training.opened import OpenTraining
+from streamsvm.training.origin import go_on
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.passes import Fit
 from streamsvm.training.spec import specify
@@ -56,6 +58,8 @@ def train(
         Makes the folder of a new run, when all else was checked.
     """
     training, record, plan = opened.training, opened.run_record, opened.training.plan
+    if opened.base is not None and how.cluster is not None:
+        raise SettingsError("cluster does not apply where training goes on from a model", setting="cluster")
     if run is not None:
         if plan.needs_cluster and how.cluster is None:
             raise RunError(
@@ -104,11 +108,12 @@ def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
     check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
     # Two commits and, if weights are in files, these; or a dense model.
     copies = 0 if plan.sparse else 2 + (not plan.weights_in_memory)
-    size = max(
-        copies * commit_bytes(opened.store, spec, plan),
-        spec.n_features * spec.n_classes * spec.dtype.itemsize,
-    )
-    check_room(run.path, size, spec.n_features, spec.n_classes)
+    model_bytes = spec.n_features * spec.n_classes * spec.dtype.itemsize
+    size = max(copies * commit_bytes(opened.store, spec, plan), model_bytes)
+    base = spec.settings.from_
+    check_room(run.path, size + model_bytes * (base is not None), spec.n_features, spec.n_classes)
+    if base is not None:
+        shutil.copytree(model_folder(Path(base)), run.base)
     opened.costs.save(run.costs)
     save_transforms(run.path, opened.training.transforms)
     durable.sync_tree(run.path)
@@ -188,6 +193,8 @@ def _reopen(
     """Return the training of a run by its record and the opened store, with changes of its settings."""
     settings, facts, plan = Settings(**record["settings"]), record["store"], Plan(**record["plan"])
     _check_passes(run, settings, changes.get("passes", settings.passes))
+    base = None if settings.from_ is None else load_model(run.base)
+    raw = raw if base is None else go_on(raw, base)
     transforms = load_transforms(run.path, record, raw.n_features, facts["n_features"])
     store = rows_to_learn(raw, transforms, settings, facts["slice_rows"])
     if "tol" in changes:
@@ -203,7 +210,7 @@ def _reopen(
         spec, plan, cut_blocks(store, plan), costs.row_factors(spec.settings), transforms,
         facts["slice_rows"], tuple(paths), raw.fingerprint,
     )  # fmt: skip
-    return OpenTraining(training, raw, store, costs, record, how.cluster is not None)
+    return OpenTraining(training, raw, store, costs, record, how.cluster is not None, base)
 
 
 def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:

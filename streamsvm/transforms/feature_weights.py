@@ -80,6 +80,8 @@ class FeatureWeights(Transform):
         if self.of_numbers and data.numbers is not None:
             known &= np.isin(np.arange(data.n_features), data.numbers)
         weights = np.where(known, weights, self.otherwise)
+        if self.array is not None:  # of a model: its features are the first ones
+            weights[: self.width] = self.array
         weights.flags.writeable = False
         return dataclasses.replace(self, width=data.n_features, array=weights)
 

@@ -76,7 +76,7 @@ def test_options_reach_the_library(command: str, calls: dict[str, Any]) -> None:
             continue
         by_kind = FLAG if each.is_flag else BY_METAVAR.get(each.metavar)
         word, value = (VALUES | OF_COMMANDS.get(command, {})).get(name, by_kind)
-        option = f"--{name.replace('_', '-')}"
+        option = f"--{name.rstrip('_').replace('_', '-')}"
         words = [option.replace("--", "--no-")] if word == "--no" else [option, *word.split()]
         if name != "out" and any(other.name == "out" and other.required for other in parameters):
             words += ["--out", "a.zarr"]

@@ -58,6 +58,7 @@ VARIANTS = {
     "one-block": Variant("s.h5", ("--C", 0.0003, "--gap", "pass", "--block-rows", 1600), every=2),
     "transforms": Variant("s.h5", ("--transform", f"idf,l2,select={FEATURES},bias", "--valid", "valid.zarr")),
     "beyond-memory": Variant("s.h5", ("--transform", "hash=19", "--memory", "20M", "--no-average")),
+    "from": Variant("s.zarr", ("--C", 0.0003, "--from", "base", "--gap", "pass")),
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.
@@ -99,6 +100,8 @@ def reference(launcher, digits, quick_folders) -> Callable[[str], Reference]:
         fingerprint = result(converted)["fingerprint"]
         like = ("--like", variant.store, "--json")
         result(launcher("convert", digits / "test", "--out", "valid.zarr", *like, cwd=folder))
+        if "--from" in variant.options:
+            result(launcher("fit", variant.store, "--out", "base", "--passes", 1, "--json", cwd=folder))
         result(launcher(*variant.fit(variant.first), cwd=folder))  # compiles, which counts too
         shutil.rmtree(folder / "run")
         fitted = launcher(*variant.fit(variant.first), cwd=folder)
@@ -169,7 +172,7 @@ class Trial:
 
     def train(self, rng: np.random.Generator, kills: int) -> None:
         """Fit and resume, killed `kills` times, each at an instant of what is left to do."""
-        for name in (self.variant.store, "valid.zarr"):
+        for name in (self.variant.store, "valid.zarr", "base"):
             if not (self.folder / name).exists():
                 os.symlink(self.reference.folder / name, self.folder / name)
         run = self.folder / "run"
@@ -206,7 +209,7 @@ class Trial:
         assert record["passes"] == self.variant.passes
         assert len(list(run.glob("committed-*.bin"))) == 1
         left = {path.name for path in run.iterdir()}
-        left = {name for name in left if not name.startswith(("duals-", "committed-", "transform-"))}
+        left = {name for name in left if not name.startswith(("duals-", "committed-", "transform-", "from"))}
         assert left == {"run.json", "commit.json", "metrics.jsonl", "model", "lock"}
         result(self.launcher("info", "run", "--verify", "--json", cwd=self.folder))
 

@@ -1,0 +1,116 @@
+"""Training that goes on from a model: its features and classes in new data, and the weights W₀ it begins at.
+
+With V = W - W₀ the training minimises ½‖V‖² + Σ C_i loss(Wᵀx_i). A row's loss is a function of V that is
+shifted by the scores W₀ᵀx_i, which adds -⟨V, W₀⟩ to the dual objective. Visits score by W, and so are the
+same: they begin at W = W₀ with duals of 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.base.label_values import TEXT
+from streamsvm.data.names import FeatureMatch, examples, match_features
+from streamsvm.errors import Call, Option, Remedy, StoreError, StreamsvmWarning, warn
+from streamsvm.model.coefficients import Coefficients
+from streamsvm.model.model import Model
+from streamsvm.run.weights import WeightStorage
+from streamsvm.store import Store
+from streamsvm.store.joined import all_classes
+from streamsvm.store.views import matched, recoded
+from streamsvm.training.spec import Spec
+
+_PIECE_WEIGHTS = 2**20  # that are read at a time
+
+
+class Origin:
+    """The weights W₀ of a model, with the features, classes and type of a training that goes on from it.
+
+    Its features come first, in their order, and a constant one stays the last. Other weights are 0.
+    """
+
+    def __init__(self, model: Model, spec: Spec, classes: tuple[str, ...]) -> None:
+        code = {name: c for c, name in enumerate(classes)}
+        self._codes = np.array([code[name] for name in model.record["classes"]])
+        self._coef, self._spec = model.stored_coef, spec
+        self._n_plain = model.n_features - (model.bias is not None)
+
+    def rows(self, begin: int, end: int) -> np.ndarray:
+        """Return the weights of some features, with the mean 0 over the classes if the loss wants it."""
+        spec, coef = self._spec, self._coef
+        found = np.zeros((end - begin, spec.n_classes))
+        if (last := min(end, self._n_plain)) > begin:
+            found[: last - begin, self._codes] = coef.dense(begin, last)
+        if end == spec.n_features and self._n_plain < coef.shape[0]:
+            found[-1, self._codes] = coef.dense(self._n_plain, coef.shape[0])[0]
+        if spec.loss.extra_columns or spec.loss.centred:
+            found -= found.mean(axis=1, keepdims=True)
+        return found.astype(spec.dtype)
+
+    def write(self, storage: WeightStorage) -> None:
+        """Write the weights into `storage`, whose weights are zero."""
+        spec = self._spec
+        columns = np.arange(spec.n_classes) if spec.groups is None else spec.groups.columns
+        step = max(1, _PIECE_WEIGHTS // spec.n_classes)
+        for begin in range(0, spec.n_features, step):
+            rows = self.rows(begin, min(begin + step, spec.n_features))
+            used = np.flatnonzero(rows.any(axis=1))  # holes of files stay holes
+            storage.weights.current[(begin + used)[:, np.newaxis], columns] = rows[used]
+
+    def distance(self, coefficients: Coefficients) -> tuple[float, float]:
+        """Return ‖V‖² and ⟨V, W₀⟩ of the weights W of a model with all classes in their order."""
+        begin, sums = 0, np.zeros(2)
+        for W in coefficients.pieces():
+            W0 = self.rows(begin, begin + len(W)).astype(np.float64)
+            V = W - W0
+            # Not as scalar products, whose last bits depend on the number of threads.
+            sums += (V * V).sum(), (V * W0).sum()
+            begin += len(W)
+        return float(sums[0]), float(sums[1])
+
+
+def go_on(raw: Store, model: Model) -> Store:
+    """Return a view of a store with the features and classes of a model, and those that are new.
+
+    New features come last. They are left out if the model selects features; if it hashes them, none is new.
+
+    Raises
+    ------
+    StoreError
+        If the features are not of the same kind, or no class is in both.
+    FeatureError
+        If both name their features, and have no name in common.
+    """
+    known, label_dtype = model.record["classes"], model.record.get("label_dtype", TEXT)
+    if not set(known) & set(raw.classes):
+        raise StoreError(
+            f"{raw.path} has none of the model's classes: its labels are {examples(raw.classes)}, the "
+            f"model's {examples(known)}",
+            remedy=Remedy("name another column with {}, or leave {} out", Option("label"), Option("from_")),
+        )
+    label_dtype = label_dtype if label_dtype == raw.label_dtype else TEXT
+    classes = all_classes([known, raw.classes], are_numbers=np.dtype(label_dtype).kind in "iuf")
+    return recoded(_with_features(raw, model), classes, label_dtype)
+
+
+def _with_features(raw: Store, model: Model) -> Store:
+    where, own, names = str(raw.path), model.feature_names_in_, raw.feature_names()
+    bases, width = {raw.index_base, model.record["index_base"]}, model.n_features_in_
+    fits = None in bases and raw.n_features == width and not model.takes_any_feature
+    alike = bases in ({0}, {1}) or fits or own is not None  # LIBSVM text numbers its features
+    alike &= (own is None) == (names is None) and raw.meta.get("encoding") == model.record.get("encoding")
+    if not alike:
+        raise StoreError(
+            f"{where}: the names, numbers or columns of its features are of another kind than the model's",
+            remedy=Remedy("make a store of it with {}", Call("convert", options=(Option("like"),))),
+        )
+    if own is None or names is None:
+        is_narrow = raw.n_features < width and not model.takes_any_feature
+        return matched(raw, FeatureMatch(np.arange(raw.n_features)), None, width) if is_narrow else raw
+    match = match_features(names, own, where)
+    if not any(each.name == "select" for each in model.transforms):
+        own = list(dict.fromkeys([*own, *names]))
+        match = match_features(names, own, where, model="the model and the data")
+    if match.message is not None:
+        warn(StreamsvmWarning(match.message))
+    return matched(raw, match, list(own))
