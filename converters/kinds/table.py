@@ -20,7 +20,7 @@ from streamsvm.base.format import UNSEEN_LABEL
 from streamsvm.base.label_values import MISSING_TEXTS
 from streamsvm.data.groups import check_hashes, group_hashes
 from streamsvm.data.names import feature_names
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
 
 _BATCH_ROWS = 2**12  # encoded at a time, at most
@@ -52,7 +52,7 @@ class TableReader(Reader):
         self._encoding = (
             self._known_encoding()
             if like is not None
-            else choose_encoding(self._tables, options, self._columns_of, self.notes)
+            else choose_encoding(self._tables, options, self._labelled, self.notes)
         )
         for table in self._tables:
             table.check_has(self._encoding.used)
@@ -92,18 +92,13 @@ class TableReader(Reader):
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _columns_of(self, table: TableFile, names: Sequence[str], numbers: OfDates) -> Iterator[Any]:
-        """Yield some columns of the rows of a table that have a label."""
-        for piece, *_ in self._labelled(table, names, numbers):
-            yield piece
-
     def _labelled(
         self, table: TableFile, names: Sequence[str], numbers: OfDates
-    ) -> Iterator[tuple[Any, dict[str, np.ndarray], np.ndarray, int]]:
+    ) -> Iterator[tuple[Any, dict[str, np.ndarray], int]]:
         """Yield some columns of the rows of a table that have a label, a few at a time.
 
-        With them come the columns of `Rows` that they have, their numbers in the table, and how many rows
-        have no label.
+        With them come the columns of `Rows` that they have, such as their numbers in the table, and how many
+        rows have no label.
         """
         label, by = (self.options.label, self.options.hold_out_by) if self.options.labelled else (None, None)
         extra = [name for name in dict.fromkeys((label, by)) if name is not None and name not in names]
@@ -119,28 +114,29 @@ class TableReader(Reader):
                     kept = codes != MISSING
                     if unlabelled := int(np.count_nonzero(~kept)):
                         piece, codes, rows = piece.filter(kept), codes[kept], rows[kept]
-                columns = {"labels": codes}
+                columns = {"labels": codes, "numbers": rows}
                 if by is not None:
                     values, at = _distinct(piece.column(by))
                     hashes = group_hashes([*values, None])[at]
-                    columns["hold_out_by"] = check_hashes(hashes, _places(table, rows, by))
-                yield piece.select(list(names)), columns, rows, unlabelled
+                    columns["hold_out_by"] = check_hashes(hashes, _places(table, rows))
+                yield piece.select(list(names)), columns, unlabelled
 
-    def _batches(self) -> Iterator[tuple[Any, dict[str, np.ndarray], np.ndarray, Callable[[int], str]]]:
-        """Yield used columns, those of `Rows`, and numbers of labelled rows, and what names a row."""
+    def _batches(self) -> Iterator[tuple[Any, dict[str, np.ndarray], Callable[[int], str]]]:
+        """Yield used columns of labelled rows, their columns of `Rows`, and a function that names a row."""
         names, numbers = self._encoding.used, self._encoding.numbers
         first, total = 0, sum(table.path.stat().st_size for table in self._tables)
         done = 0
         for table in self._tables:
             n_rows = 0
-            for piece, columns, rows, unlabelled in self._labelled(table, names, numbers):
+            for piece, columns, unlabelled in self._labelled(table, names, numbers):
+                rows = columns["numbers"]
                 n_rows += len(rows) + unlabelled
                 self.counts.unlabelled += unlabelled
                 self.counts.bytes_read = done + table.size
                 if self.options.progress is not None:
                     self.options.progress(self.counts.bytes_read, total)
                 if len(rows):
-                    yield piece, columns, first + rows, _places(table, rows)
+                    yield piece, columns | {"numbers": first + rows}, _places(table, rows)
             if not n_rows and len(self._tables) > 1:
                 warn(f"{table.path} has no rows")
             first += n_rows
@@ -154,28 +150,23 @@ class TableReader(Reader):
         processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
         encoder = ColumnEncoder(self._encoding, self.options.dtype)
         parts = with_n_grams(self._checked(encoder), self._encoding, self.options.dtype, processes)
-        for matrix, (self.texts, columns, numbers) in parts:
+        for matrix, (self.texts, columns) in parts:
             indptr = matrix.indptr.astype(np.int64)
             rows = Rows(matrix.data, matrix.indices, indptr, norm2=NO_NORMS, **columns)
             self.counts.add(rows)
-            yield rows, numbers
+            yield rows._replace(numbers=NO_NUMBERS), rows.numbers
             self.counts.unseen_values, self.counts.missing_values = encoder.unseen, encoder.filled
 
     def _checked(self, encoder: ColumnEncoder) -> Iterator[tuple[Any, list[str], Any]]:
         """Yield the columns of rows without faults as a matrix, their texts, and what else is known."""
-        for batch, columns, numbers, where in self._batches():
+        for batch, columns, where in self._batches():
             values, features, faults = encoder.encode(batch, where)
             if faults:
-                good = self._without(faults, len(numbers))
-                values, features, numbers, batch = (
-                    values[good],
-                    features[good],
-                    numbers[good],
-                    batch.filter(good),
-                )
+                good = self._without(faults, batch.num_rows)
+                values, features, batch = values[good], features[good], batch.filter(good)
                 columns = {name: column[good] for name, column in columns.items()}
             texts = joined_texts(batch, self._encoding)
-            yield encoder.as_csr(values, features), texts, (texts, columns, numbers)
+            yield encoder.as_csr(values, features), texts, (texts, columns)
 
     def _without(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
         """Return a mask of the rows without faults; count the others, or raise the first fault."""
@@ -196,10 +187,9 @@ class TableReader(Reader):
         return ~np.isin(np.arange(n_rows), list(faults))
 
 
-def _places(table: TableFile, rows: np.ndarray, column: str | None = None) -> Callable[[int], str]:
+def _places(table: TableFile, rows: np.ndarray) -> Callable[[int], str]:
     """Return a function that names a row of a batch; its number counts from 1, without the header."""
-    end = "" if column is None else f": column {listed([column])}"
-    return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}{end}"
+    return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}"
 
 
 def _distinct(column: Any) -> tuple[list[Any], np.ndarray]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from streamsvm_converters.libsvm.inputs import Input
@@ -17,7 +18,7 @@ from streamsvm_converters.libsvm.position import InputFile
 
 from streamsvm.data.checks import first_no_amount
 from streamsvm.data.groups import group_hash
-from streamsvm.errors import InputError, Remedy
+from streamsvm.errors import InputError
 
 _LONGEST = 1000  # bytes of a line that are read as one
 
@@ -30,8 +31,8 @@ class LineFile(contextlib.AbstractContextManager):
     path : path or "-"
         Plain text or compressed, as the rows are.
     kind : tuple
-        What each line has, and of which type it is, in messages; and a function of a line that returns the
-        number that stands for it, from 0 on, or another one if it is wrong.
+        What each line has, in messages; and a function of a line that returns the number that stands for it,
+        from 0 on, or another one if it is wrong.
 
     Raises
     ------
@@ -39,13 +40,8 @@ class LineFile(contextlib.AbstractContextManager):
         If it cannot be read.
     """
 
-    def __init__(self, path: str | Path, kind: tuple[str, str, Callable[[bytes], float]]) -> None:
-        self._what, self._wanted, self._parse = kind
-        if Path(path).suffix == ".npy":
-            raise InputError(
-                f"{path}: each line must have one {self._what}, and this is an array of NumPy",
-                remedy=Remedy("write it with numpy.savetxt(path, values, fmt='%s')"),
-            )
+    def __init__(self, path: str | Path, kind: tuple[str, Callable[[bytes], float]]) -> None:
+        self._what, self._parse = kind
         self._input = Input(path)
         self._lines = iter(partial(io.BufferedReader(self._input).readline, _LONGEST), b"")
         self._read = 0  # lines
@@ -73,15 +69,9 @@ class LineFile(contextlib.AbstractContextManager):
         self._read += len(lines)
         values = np.array(list(map(self._parse, lines)))
         if (at := first_no_amount(values)) is not None:
-            raise InputError(
-                f"{self._input.name}, line {first + at + 1}: {show(lines[at].strip())} is not a "
-                f"{self._what}; write one {self._wanted} in each line"
-            )
+            self._refuse(first + at + 1, f"is {show(lines[at].strip())}")
         if self._read < wanted:
-            raise InputError(
-                f"{self._input.name} has {self._read:,} lines, fewer than the input has rows; "
-                f"give one {self._what} for each row"
-            )
+            self._refuse(self._read + 1, "is missing")
         return values[numbers - first]
 
     def finish(self, n_rows: int) -> InputFile:
@@ -95,11 +85,12 @@ class LineFile(contextlib.AbstractContextManager):
         if n_rows > self._read:
             self.at(np.array([n_rows - 1]))
         if next(self._lines, None) is not None:
-            raise InputError(
-                f"{self._input.name}, line {n_rows + 1}: the input has only {n_rows:,} rows; "
-                f"give one {self._what} for each row"
-            )
+            self._refuse(n_rows + 1, f"comes after the last of the {n_rows:,} rows")
         return self._input.record()
+
+    def _refuse(self, line: int, problem: str) -> NoReturn:
+        wanted = f"there must be a line for each row, with one {self._what}"
+        raise InputError(f"{self._input.name}, line {line} {problem}; {wanted}")
 
 
 def _weight(line: bytes) -> float:
@@ -115,5 +106,5 @@ def _hash(line: bytes) -> float:
 
 
 # What a line has, for `LineFile`.
-WEIGHT = "weight", "number from 0 on", _weight
-GROUP = "value to hold out by", "text or number", _hash
+WEIGHT = "weight, a number from 0 on", _weight
+GROUP = "text or number to hold out by", _hash

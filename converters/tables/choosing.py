@@ -22,8 +22,9 @@ MAX_CATEGORY_VALUES = 2**20
 COLUMN_OPTIONS = ("drop", "categorical", "missing")
 TEXT_OPTIONS = ("analyzer", "ngrams", "bits")
 _MANY_CATEGORIES = 100  # of a column that may be free text
-# (table, names, numbers) -> record batches of the columns `names`, of the rows that have a label.
-Read = Callable[[TableFile, Sequence[str], OfDates], Iterable[Any]]
+# (table, names, numbers) -> tuples, each of which begins with a record batch of the columns `names`, of rows
+# that have a label.
+Read = Callable[[TableFile, Sequence[str], OfDates], Iterable[tuple[Any, ...]]]
 
 
 def choose_encoding(
@@ -142,7 +143,7 @@ def _collect(
     rows = dict.fromkeys(names, 0)  # that have a value
     total = 0
     for table in tables if names or numbers.encoding.columns else ():
-        for batch in read(table, [*names, *numbers.encoding.used], numbers.encoding.numbers):
+        for batch, *_ in read(table, [*names, *numbers.encoding.used], numbers.encoding.numbers):
             total += batch.num_rows
             if numbers.encoding.columns:
                 numbers.add(batch)

@@ -74,7 +74,7 @@ def encoded_frame(
             asked = {"dtype": dtype, **options}
             asked["categorical"] = [*asked.get("categorical", ()), *categories]
             encoding = choose_encoding(
-                [frame], ReadOptions(**asked), lambda table, names, dates: [frame.batch.select(names)], []
+                [frame], ReadOptions(**asked), lambda table, names, dates: [(frame.batch.select(names),)], []
             )
         else:
             encoding = read_encoding(record, "the model")

@@ -15,7 +15,7 @@ from streamsvm.base.text import as_paths, check_classes
 from streamsvm.data.checks import first_false, first_no_amount, first_outside, row_norms, row_of
 from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, canonical_csr, label_lists, with_label_sets
-from streamsvm.data.names import examples, feature_names
+from streamsvm.data.names import column_of, feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError, wrong_setting
@@ -235,28 +235,20 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
     Raises
     ------
     InputError
-        If there are no labels, or neither ``obs`` nor ``obsm`` has them.
+        If there are no labels, or `X` has no such column.
     SettingsError
-        If `label` does not apply: `y` is given too, or `X` has neither columns nor ``obs``.
+        If `y` is given, too.
     """
-    has_obs, columns = hasattr(X, "obs"), getattr(X, "columns", ())
     if label is None and y is None:
-        of_obs = " of obs" if has_obs else ""
-        column = f", or label, the name of a column{of_obs}" if has_obs or len(columns) else ""
-        raise InputError(f"y is missing: give one label for each row{column}")
+        column = "the name of a column of a DataFrame or of obs"
+        raise InputError(f"y is missing: give one label for each row, or label, {column}")
     if label is None:
         return y
     if y is not None:
         raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
-    if label in columns:
-        return X[label]
-    if not has_obs:
-        there = examples(list(map(str, columns))) or "without names"
-        problem = f"X has no column {label!r}; its columns are {there}"
-        raise SettingsError(problem, remedy=Remedy("give y, the labels: one for each row"), setting="label")
-    if label not in X.obs and label in X.obsm:
+    if label in getattr(X, "obsm", ()) and label not in X.obs:
         return X.obsm[label]  # an indicator matrix
-    return _obs_column(X, label, "label", "label")
+    return column_of(X, label, of_frame=True)
 
 
 def without_label(X: Any, label: str | None) -> Any:
@@ -274,16 +266,19 @@ def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
     InputError
         If there is not one number from 0 on for each row.
     """
-    if isinstance(weights, str):
-        weights = _obs_column(X, weights, "sample_weight", "number")
+    return checked_weights(column_of(X, weights), n_rows, "sample_weight")
+
+
+def checked_weights(weights: Any, n_rows: int, where: str) -> np.ndarray:
+    """Return weights as float64; raise `InputError` if there is not one number from 0 on for each row."""
     try:
         found = np.asarray(weights).astype(np.float64)
     except (TypeError, ValueError):
-        raise InputError("sample_weight has values that are not numbers") from None
+        raise InputError(f"{where} has values that are not numbers") from None
     if found.shape != (n_rows,):
-        raise InputError(f"sample_weight has the shape {found.shape}, and X has {n_rows:,} rows")
+        raise InputError(f"{where} has the shape {found.shape}, and the matrix {n_rows:,} rows")
     if (row := first_no_amount(found)) is not None:
-        raise InputError(f"sample_weight[{row}] is {found[row]}; weights are numbers from 0 on")
+        raise InputError(f"{where}, row {row + 1}: the weight {found[row]}; weights are numbers from 0 on")
     return found
 
 
@@ -292,19 +287,7 @@ def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) ->
 
     `groups` may be the name of a column of the ``obs`` of AnnData.
     """
-    if isinstance(groups, str):
-        groups = _obs_column(X, groups, "groups", "group")
-    return codes_of_groups(groups, n_rows, error)
-
-
-def _obs_column(X: Any, column: str, argument: str, what: str) -> Any:
-    if not hasattr(X, "obs"):
-        raise wrong_setting(
-            argument, f"must be one {what} for each row, not {column!r}: only AnnData has obs"
-        )
-    if column not in X.obs:
-        raise InputError(f"X: obs has no column {column!r}; it has {', '.join(map(repr, X.obs)) or 'none'}")
-    return X.obs[column]
+    return codes_of_groups(column_of(X, groups), n_rows, error)
 
 
 def labelled_rows(

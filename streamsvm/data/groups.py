@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from streamsvm.base.label_values import label_text
+from streamsvm.base.label_values import class_name, is_missing
 from streamsvm.data.checks import first_false
-from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
+from streamsvm.data.names import column_of
+from streamsvm.errors import Call, InputError, Option, Remedy, StreamsvmError
 
 # What helps where a loss or model of sequences gets rows without groups.
 GIVE_GROUPS = Remedy(
@@ -60,16 +60,14 @@ def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np
 
 
 def group_hash(value: Any) -> int:
-    """Return a hash of the text of a value, from 0 to 2**63 - 1; -1 for a value that cannot be a label.
+    """Return a hash of the text of a value, from 0 to 2**63 - 1; -1 for a missing value.
 
     Equal values of several files, or of several types, have equal hashes.
     """
-    text = None
-    with contextlib.suppress(ValueError):
-        text = label_text(value)
-    if text is None:
+    if is_missing(value) or value == "":
         return -1
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    text = class_name(value).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
@@ -90,12 +88,7 @@ def row_hashes(X: Any, values: Any, n_rows: int) -> np.ndarray:
 
     `values` may be the name of a column of a DataFrame, or of the ``obs`` of AnnData.
     """
-    if isinstance(values, str):
-        table = getattr(X, "obs", X)
-        if values not in getattr(table, "columns", ()):
-            raise SettingsError(f"X has no column {values!r} to hold out by", setting="hold_out_by")
-        values = table[values]
-    found = np.asarray(values)
+    found = np.asarray(column_of(X, values, of_frame=True))
     if found.shape != (n_rows,):
         raise InputError(f"hold_out_by has the shape {found.shape}, and X has {n_rows:,} rows")
     return check_hashes(group_hashes(found.tolist()), lambda row: f"X: row {row + 1}")

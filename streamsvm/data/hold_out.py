@@ -52,7 +52,7 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
     PlanError
         If a store on disk has too many rows to divide them within `memory` bytes.
     InputError
-        If the column to hold out by has one value, or too few for this part, or divides a sequence.
+        If the column to hold out by has too few values for this part, or divides a sequence.
     """
     if hold_out is None:
         return None
@@ -63,9 +63,9 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
     if parts not in made:
         made[parts] = (_divide_values if store.held_out_by else _divide)(store, parts)
     found: HeldOutPart = made[parts]._replace(part=part - 1)
-    if found.n_values and not found.n_values[part - 1]:
-        groups = f"{sum(found.n_values):,} groups of rows to hold out, and part {hold_out} has none of them"
-        raise InputError(f"{store.path}: there are {groups}; make fewer parts")
+    if found.n_values and found.n_values[part - 1] in (0, total := sum(found.n_values)):
+        problem = f"part {hold_out} has {found.n_values[part - 1]} of the {total:,} groups to hold out"
+        raise InputError(f"{store.path}: {problem}; name another column, or make fewer parts")
     return found
 
 
@@ -92,9 +92,7 @@ def _divide_values(store: Store, parts: int) -> HeldOutPart:
     hashes.sort()
     edges = np.append(np.flatnonzero(np.diff(hashes, prepend=-1)), n)  # where each value begins, and the end
     n_values, largest = len(edges) - 1, np.diff(edges).max()
-    if n_values == 1:
-        raise InputError(f"{store.path}: the column to hold out by has one value in all rows; name another")
-    if 2 * largest > n:
+    if n_values > 1 and 2 * largest > n:
         warn(StreamsvmWarning(f"{store.path}: one value to hold out by has {largest:,} of the {n:,} rows"))
     cuts = [0]
     nearest = np.searchsorted(edges[1:] + edges[:-1], 2 * n * np.arange(1, parts) / parts)

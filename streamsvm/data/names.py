@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.data.rows import Rows, kept_values, with_matrix
 from streamsvm.data.value_kinds import SAMPLE_VALUES
-from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning, warn
+from streamsvm.errors import FeatureError, InputError, Message, Remedy, StreamsvmWarning, warn
 
 _LEAST_KNOWN = 0.1  # of the non-zeros
 _SHOWN_NAMES = 3  # names that an error lists
@@ -216,3 +216,16 @@ def examples(names: Sequence[str]) -> str:
     """Return the first few names, quoted."""
     more = ", ..." if len(names) > _SHOWN_NAMES else ""
     return ", ".join(map(repr, names[:_SHOWN_NAMES])) + more
+
+
+def column_of(X: Any, values: Any, *, of_frame: bool = False) -> Any:
+    """Return values; of a text, the column of ``obs`` with this name, or of a DataFrame if `of_frame`."""
+    if not isinstance(values, str):
+        return values
+    is_frame = of_frame and not hasattr(X, "obsm")
+    table: Any = X if is_frame else getattr(X, "obs", None)
+    columns = getattr(table, "columns", ())
+    if values not in columns:
+        where, there = "X" if is_frame else "X: obs", examples(list(map(str, columns))) or "none"
+        raise InputError(f"{where} has no column {values!r}; it has {there}")
+    return table[values]

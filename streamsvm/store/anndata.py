@@ -84,7 +84,7 @@ def open_array(
     found = open_labels(container, matrix.shape[0], label, labels, like) if labelled else None
     cost = None
     if weights is not None:
-        values = read_weights(Path(weights), matrix.shape[0], container.path)
+        values = read_weights(Path(weights), matrix.shape[0])
         cost = LoadedArray(container, str(weights), values)
     by, (column, file) = None, (hold_out_by, None)
     if hold_out_by is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.base import label_values
 from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.data.checks import first_no_amount
+from streamsvm.data.arrays import checked_weights
 from streamsvm.errors import InputError, Option, Remedy
 from streamsvm.store.array_file import load_array
 from streamsvm.store.container import Container
@@ -105,19 +105,10 @@ def open_labels(
     )
 
 
-def read_weights(path: Path, n_rows: int, matrix: Path) -> np.ndarray:
+def read_weights(path: Path, n_rows: int) -> np.ndarray:
     """Return the weights of the rows of a matrix, float64; raises InputError for what are none."""
     with os_errors_as(InputError, path, "read"):
-        content = _array_or_lines(path)
-    try:
-        weights = np.array(content, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: weights are numbers, one for each row: {error}") from None
-    if weights.shape != (n_rows,):
-        raise InputError(f"{path}: weights of shape {weights.shape} for the {n_rows:,} rows of {matrix}")
-    if (row := first_no_amount(weights)) is not None:
-        raise InputError(f"{path}, row {row + 1}: the weight {weights[row]}; weights are numbers from 0 on")
-    return weights
+        return checked_weights(_array_or_lines(path), n_rows, str(path))
 
 
 def _array_or_lines(path: Path) -> np.ndarray | list[str]:

@@ -217,21 +217,21 @@ def test_refused_weights(write: Write, tmp_path: Path) -> None:
     text = write("1 1:1\n2 1:1\n3 1:1\n")
     np.save(tmp_path / "w.npy", np.ones(3))
     for content, reason in [
-        ("1\nx\n1\n", "line 2: 'x' is not a weight; write one number from 0 on in each line"),
-        ("1\n-1\n1\n", "line 2: '-1' is not a weight"),
-        ("1\nnan\n1\n", "line 2: 'nan' is not a weight"),
-        ("1\n1\n-inf\n", "line 3: '-inf' is not a weight"),
-        ("1\n1_0\n1\n", "line 2: '1_0' is not a weight"),
-        ("1\n\n1\n1\n", "line 2: '' is not a weight"),
-        ("1\n1 1\n1\n", "line 2: '1 1' is not a weight"),
-        ("1 " * 2**20, "line 1: '1 1 "),
-        ("1\n1\n", "has 2 lines, fewer than the input has rows"),
-        ("", "has 0 lines, fewer than the input has rows"),
-        ("1\n1\n1\n1\n", "line 4: the input has only 3 rows; give one weight for each row"),
-        ("1\n1\n1\n\n", "line 4: the input has only 3 rows"),
+        ("1\nx\n1\n", "line 2 is 'x'; there must be a line for each row, with one weight, a number"),
+        ("1\n-1\n1\n", "line 2 is '-1'; there must"),
+        ("1\nnan\n1\n", "line 2 is 'nan'; there must"),
+        ("1\n1\n-inf\n", "line 3 is '-inf'; there must"),
+        ("1\n1_0\n1\n", "line 2 is '1_0'; there must"),
+        ("1\n\n1\n1\n", "line 2 is ''; there must"),
+        ("1\n1 1\n1\n", "line 2 is '1 1'; there must"),
+        ("1 " * 2**20, "line 1 is '1 1 "),
+        ("1\n1\n", "line 3 is missing; there must"),
+        ("", "line 1 is missing"),
+        ("1\n1\n1\n1\n", "line 4 comes after the last of the 3 rows; there must"),
+        ("1\n1\n1\n\n", "line 4 comes after the last of the 3 rows"),
         (tmp_path / "missing", "missing cannot be read"),
         (tmp_path / "a.h5", "is both input and output"),
-        (tmp_path / "w.npy", "each line must have one weight, and this is an array"),
+        (tmp_path / "w.npy", "line 1 is "),
     ]:
         weights = write(content, "w.txt") if isinstance(content, str) else content
         with pytest.raises(InputError) as error:

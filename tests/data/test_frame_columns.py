@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from streamsvm import Model, convert, evaluate, fit, load_model, predict
-from streamsvm.errors import FeatureError, InputError, ModelError, SettingsError, StreamsvmWarning
+from streamsvm.errors import FeatureError, InputError, ModelError, StreamsvmWarning
 
 N = 90
 WANTED = ["age", "town=Leeds", "town=York", "member", "size=L", "size=S", "rooms"]
@@ -147,5 +147,5 @@ def test_a_column_of_a_frame_may_be_the_label(people: pd.DataFrame, groups: np.n
     np.testing.assert_array_equal(model.predict(frame), model.predict(people))
     with_y = fit(people, groups, passes=5, transform="bias")
     assert evaluate(model, frame) == evaluate(with_y, frame, "group")
-    with pytest.raises(SettingsError, match="X has no column 'groups'; its columns are 'age', 'town', 'mem"):
+    with pytest.raises(InputError, match="X has no column 'groups'; it has 'age', 'town', 'mem"):
         fit(frame, label="groups")

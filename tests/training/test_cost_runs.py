@@ -164,12 +164,12 @@ SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"loss": "logistic", "costs": COSTS}, "loss must be one of .* with margins .*, not 'logistic'"),
     ({"costs": COSTS, "tree": TREE}, "tree must be left out with costs"),
     ({"class_weight": {"0": "much"}}, "class_weight: the class '0' has the weight 'much'"),
-    ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), and X has 70 rows"),
-    ({"sample_weight": np.full(N, np.nan)}, r"sample_weight\[0\] is nan; weights are numbers from 0 on"),
-    ({"sample_weight": np.full(N, -1)}, r"sample_weight\[0\] is -1"),
+    ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), and the matrix 70 rows"),
+    ({"sample_weight": np.full(N, np.nan)}, "sample_weight, row 1: the weight nan; weights are numbers"),
+    ({"sample_weight": np.full(N, -1)}, "sample_weight, row 1: the weight -1"),
     ({"sample_weight": np.zeros(N)}, "all rows have the weight 0"),
     ({"sample_weight": np.eye(N)[3], "hold_out": "2/2"}, r"all rows but those .* held out \(2/2\) have"),
-    ({"sample_weight": "column"}, "sample_weight must be one number for each row"),
+    ({"sample_weight": "column"}, "X: obs has no column 'column'; it has none"),
     ({"groups": np.zeros(N)}, "groups does not apply to the loss ww"),
 ]
 

@@ -163,16 +163,12 @@ NO_VALUE = "row 4.* has no text or number to hold out by"
         ("joined", {"hold_out_by": "donr"}, "obs has no column 'donr' to hold out by; it has label, donor"),
         ("table", {}, f"a.csv, {NO_VALUE}"),
         ("table", {"hold_out_by": "donr"}, "a.csv has no column 'donr'; its columns are 'g0'"),
-        (
-            "text",
-            {},
-            "donors, line 4: '' is not a value to hold out by; write one text or number",
-        ),
+        ("text", {}, "donors, line 4 is ''; there must be a line for each row, with one text or"),
         ("matrix", {"hold_out_by": "none"}, "a.npy has no array 'none'"),
         ("DataFrame", {}, f"X: {NO_VALUE}"),
-        ("DataFrame", {"hold_out_by": "donr"}, "X has no column 'donr' to hold out by"),
+        ("DataFrame", {"hold_out_by": "donr"}, "X has no column 'donr'; it has 'g0'"),
         ("DataFrame", {"hold_out_by": [1, 2]}, r"hold_out_by has the shape \(2,\), and X has 420 rows"),
-        ("DataFrame", {"hold_out_by": ["a"] * N}, "the column to hold out by has one value in all rows"),
+        ("DataFrame", {"hold_out_by": ["a"] * N}, "part 2/5 has 0 of the 1 groups to hold out; name"),
     ],
 )
 def test_groups_that_are_refused(kind: str, given: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -183,7 +179,7 @@ def test_groups_that_are_refused(kind: str, given: dict[str, Any], message: str,
 
 
 def test_divisions_that_are_refused_or_warned_of(tmp_path: Path) -> None:
-    with pytest.raises(StreamsvmError, match="2 groups of rows to hold out, and part 2/4 has none"):
+    with pytest.raises(StreamsvmError, match="part 2/4 has 0 of the 2 groups to hold out"):
         held_rows("2/4", store_of(["a", "b"]))
     with pytest.raises(StreamsvmError, match="a sequence has two values"):
         held_rows("1/2", store_of(["a", "a", "b"], np.array([0, 1, 1])))

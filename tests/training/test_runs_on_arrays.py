@@ -118,10 +118,10 @@ def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
 REFUSED: list[tuple[dict[str, Any], type, str]] = [
     ({"valid_labels": "y.npy"}, SettingsError, "valid_labels is for the matrix of valid"),
     ({"valid": "X.npy"}, StoreError, "labels are missing; give them with valid_labels="),
-    ({"weights": "short.npy"}, InputError, r"weights of shape \(2999,\) for the 3,000 rows"),
+    ({"weights": "short.npy"}, InputError, r"short.npy has the shape \(2999,\), and the matrix 3,000 rows"),
     ({"weights": "less.npy"}, InputError, "row 2: the weight -1.0; weights are numbers from 0 on"),
     ({"weights": "nan.npy"}, InputError, "row 1: the weight nan"),
-    ({"weights": "w"}, InputError, "weights are numbers, one for each row: could not convert string"),
+    ({"weights": "w"}, InputError, "w has values that are not numbers"),
 ]
 
 
