@@ -200,11 +200,9 @@ def predict(
     top_k = min(checks.whole(1).checked("top_k", top_k), len(model.classes_))
     if proba:
         model.check_probabilities()
-    if model.transitions_ is not None and (top_k > 1 or threshold is not None):
-        name = "top_k" if threshold is None else "threshold"
-        raise wrong_setting(name, "does not apply to models of sequences, which predict one label a row")
-    if unknown is not None and (top_k > 1 or threshold is not None):
-        raise wrong_setting("unknown", "is for one label a row; leave top_k and threshold out")
+    if (unknown is not None or model.transitions_ is not None) and (top_k > 1 or threshold is not None):
+        problem = "gives several labels a row; with unknown, and with models of sequences, each row has one"
+        raise wrong_setting("top_k" if threshold is None else "threshold", problem)
     n_workers, asked = count_workers(workers), ScoringSettings(**settings)
     best = _Best(model, top_k, threshold, proba=proba, margins=is_table(out))
     labels, class_names = model.classes_, model.class_names

@@ -134,7 +134,7 @@ def test_refusals(model: Model, tmp_path: Path) -> None:
     cases: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
         (predict, "model", {"unknown": 0.999}, ModelError, "no threshold in the 600 rows of the"),
         *((predict, "model", {"unknown": each}, SettingsError, of_accuracy) for each in (0, 1, True, "0.9")),
-        *((predict, "model", {"unknown": 0.9, name: 2}, SettingsError, "leave top_k and threshold out")
+        *((predict, "model", {"unknown": 0.9, name: 2}, SettingsError, "gives several labels a row")
           for name in ("top_k", "threshold")),
         *((calibrate, of, {}, RunError, needs_run) for of in ("model", "run", "online")),
         *((calibrate, "held", {name: "x"}, SettingsError, f"{name} is for data") for name in ("label", "y")),
