@@ -47,8 +47,7 @@ class TableReader(Reader):
                     f"{table.path} is a table with the columns {listed(table.columns)}",
                     remedy=Remedy("name its label column with {}", Option("label")),
                 )
-            table.check_has([options.label], "label ")
-            table.check_has([] if options.hold_out_by is None else [options.hold_out_by])
+            table.check_has([name for name in (options.label, options.hold_out_by) if name is not None])
         self._encoding = (
             self._known_encoding()
             if like is not None

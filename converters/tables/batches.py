@@ -56,12 +56,12 @@ class Table:
     columns: dict[str, Any]
     index: Sequence[str] = ()
 
-    def check_has(self, names: Sequence[str], what: str = "") -> None:
+    def check_has(self, names: Sequence[str]) -> None:
         """Raise `InputError`, which lists the columns, unless the table has all of `names`."""
         for name in names:
             if name not in self.columns:
                 raise InputError(
-                    f"{self.path} has no {what}column {_quoted(name)}; its columns are {listed(self.columns)}"
+                    f"{self.path} has no column {_quoted(name)}; its columns are {listed(self.columns)}"
                 )
 
     def check_holds(self, numbers: OfDates) -> None:

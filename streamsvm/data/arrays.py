@@ -256,21 +256,17 @@ def without_label(X: Any, label: str | None) -> Any:
     return X.drop(columns=label) if label in getattr(X, "columns", ()) and hasattr(X, "drop") else X
 
 
-def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
+def row_weights(X: Any, weights: Any, n_rows: int, where: str = "sample_weight") -> np.ndarray:
     """Return the weights of the rows of a matrix, float64.
 
-    `weights` are numbers, or the name of a column of the ``obs`` of AnnData.
+    `weights` are numbers, or the name of a column of the ``obs`` of AnnData; errors begin with `where`.
 
     Raises
     ------
     InputError
         If there is not one number from 0 on for each row.
     """
-    return checked_weights(column_of(X, weights), n_rows, "sample_weight")
-
-
-def checked_weights(weights: Any, n_rows: int, where: str) -> np.ndarray:
-    """Return weights as float64; raise `InputError` if there is not one number from 0 on for each row."""
+    weights = column_of(X, weights)
     try:
         found = np.asarray(weights).astype(np.float64)
     except (TypeError, ValueError):

@@ -165,8 +165,8 @@ def predict(
         asked for, or the data cannot be read or does not fit it, or a value or a score is not finite; or if
         `out` is there and `force` is not given.
     SettingsError
-        If `top_k`, `threshold`, `unknown`, `explain` or `memory` is not valid, or both scores and
-        probabilities, both `explain` and `threshold`, or `unknown` and several labels are asked for.
+        If `top_k`, `threshold`, `unknown`, `explain` or `memory` is not valid, or both `explain` and
+        `threshold`, or `unknown` and several labels are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
@@ -175,8 +175,6 @@ def predict(
     StreamsvmWarning
         If features or categories of the data are unknown to the model, or its names missing; counts them.
     """
-    if scores and proba:
-        raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
     model, memory = as_model(model), parse_size(memory)
     if threshold is not None:
         threshold = checks.FINITE.checked("threshold", threshold)

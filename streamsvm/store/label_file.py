@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.base import label_values
 from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.data.arrays import checked_weights
+from streamsvm.data.arrays import row_weights
 from streamsvm.errors import InputError, Option, Remedy
 from streamsvm.store.array_file import load_array
 from streamsvm.store.container import Container
@@ -108,7 +108,7 @@ def open_labels(
 def read_weights(path: Path, n_rows: int) -> np.ndarray:
     """Return the weights of the rows of a matrix, float64; raises InputError for what are none."""
     with os_errors_as(InputError, path, "read"):
-        return checked_weights(_array_or_lines(path), n_rows, str(path))
+        return row_weights(None, _array_or_lines(path), n_rows, str(path))
 
 
 def _array_or_lines(path: Path) -> np.ndarray | list[str]:

@@ -261,7 +261,7 @@ def test_groups_may_be_the_name_of_a_column_of_obs(problem) -> None:
         assert ask("word", data) == ask(qid, X)
         with pytest.raises(InputError, match=r"X: obs has no column 'words'; it has 'word'"):
             ask("words", data)
-        with pytest.raises(SettingsError, match="groups must be one group for each row, not 'word'"):
+        with pytest.raises(InputError, match="X: obs has no column 'word'; it has none"):
             ask("word", np.asarray(data.X))
 
 

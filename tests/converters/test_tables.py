@@ -181,7 +181,7 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", "xy\n1,2\n2,3\n", Y, InputError, "row 1: Expected 1 columns, got 2"),
     ("t.csv", FIVE, LITTLE, InputError, "csv, row 250,002: column 'x' .* 'five'.*categorical='x'"),
     ("t.csv", "x,x,y\n1,2,a\n", Y, InputError, "several columns have the name 'x'"),
-    ("t.csv", "x,z\n1,a\n", Y, InputError, "has no label column 'y'; its columns are 'x', 'z'"),
+    ("t.csv", "x,z\n1,a\n", Y, InputError, "has no column 'y'; its columns are 'x', 'z'"),
     ("t.csv", "", Y, InputError, "table with commas: Empty CSV file"),
     ("t.csv", "x,y\n", Y, InputError, "the input has no rows"),
     ("t.csv", "x,y\n1,\n2,\n", Y, InputError, "the input has no rows; 2 have no label"),

@@ -123,8 +123,7 @@ def test_predictions_give_probabilities_in_the_place_of_scores() -> None:
     expected = np.take_along_axis(model.predict_proba(X), found.labels.astype(int), axis=1)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
     assert predict(model, iter([]), proba=True).scores.shape == (0, 1)
-    with pytest.raises(SettingsError, match="leave one of them out"):
-        predict(model, X, scores=True, proba=True)
+    np.testing.assert_array_equal(predict(model, X, top_k=3, scores=True, proba=True).scores, found.scores)
     record = {"classes": list("abcd"), "probability_temperature": 1.0}
     found = predict(Model(np.array([[1.0, 2.0, 9e3, 3.0]]), record), [[1.0]], top_k=4, proba=True)
     assert (found.labels.tolist(), found.scores.tolist()) == ([["c", "d", "b", "a"]], [[1, 0, 0, 0]])
