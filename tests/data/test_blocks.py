@@ -52,34 +52,6 @@ def plan_of(store, memory: int, **options):
 
 
 @given(
-    st.lists(st.integers(0, 200), min_size=1, max_size=120),
-    st.integers(3000, 60_000),
-    st.one_of(st.none(), st.integers(1, 20)),
-    st.booleans(),
-)
-def test_blocks_hold_every_row_once_and_stay_within_the_plan(lengths, memory, block_rows, shuffled) -> None:
-    store = store_of(lengths, shuffled=shuffled)
-    try:
-        plan = plan_of(store, memory, block_rows=block_rows)
-        starts = cut_blocks(store, plan)
-    except PlanError:
-        return
-    assert plan.total <= memory
-    assert starts[0] == 0
-    assert starts[-1] == len(lengths)
-    assert (np.diff(starts) > 0).all()
-    assert np.diff(starts).max() <= (block_rows or len(lengths))
-    for begin, end in itertools.pairwise(starts):
-        cost = (end - begin) * plan.row_bytes + sum(lengths[begin:end]) * plan.nnz_bytes
-        assert cost <= plan.block_bytes
-    # No block could have taken the next one's first row too.
-    if block_rows is None:
-        for begin, end in itertools.pairwise(starts[:-1]):
-            cost = (end + 1 - begin) * plan.row_bytes + sum(lengths[begin : end + 1]) * plan.nnz_bytes
-            assert cost > plan.block_bytes
-
-
-@given(
     st.lists(st.integers(0, 500), min_size=1, max_size=50),
     st.integers(1, 3000),
     st.integers(1, 2),
@@ -104,19 +76,23 @@ def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 60), st.integers(0, 5)), min_size=1, max_size=60),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 200), st.integers(0, 5)), min_size=1, max_size=60),
     st.integers(3000, 60_000),
     st.one_of(st.none(), st.integers(1, 20)),
     st.integers(1, 40),
-    st.booleans(),
+    st.sampled_from([50, 10**6]),
+    *[st.booleans()] * 3,
 )
-def test_no_block_cuts_a_group(drawn, memory, block_rows, piece, weighted) -> None:
+def test_blocks_hold_every_row_once_within_the_plan_and_cut_no_group(
+    drawn, memory, block_rows, piece, work, weighted, grouped, shuffled
+) -> None:
     """Whatever the limits of rows, non-zeros and memory, and wherever the pieces that are read end."""
     groups = [g for g, (size, _, _) in enumerate(drawn) for _ in range(size)]
-    lengths = [length for size, length, _ in drawn for _ in range(size)]
-    labels = [count for size, _, count in drawn for _ in range(size)]
-    store = store_of(lengths, groups=groups, labels=labels, weighted=weighted)
-    edges = [0, *np.cumsum([size for size, _, _ in drawn]).tolist()]
+    lengths, labels = np.array([drawn[g][1:] for g in groups]).T.tolist()
+    groups = groups if grouped else None
+    store = store_of(lengths, groups=groups, labels=labels, weighted=weighted, shuffled=shuffled)
+    sizes = [size for size, _, _ in drawn] if grouped else [1] * len(lengths)
+    edges = [0, *np.cumsum(sizes).tolist()]
 
     def cost(plan, begin, end):
         return (
@@ -127,14 +103,15 @@ def test_no_block_cuts_a_group(drawn, memory, block_rows, piece, weighted) -> No
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory_plan, "_SCAN_ROWS", piece)
-        patch.setattr(memory_plan, "BLOCK_WORK", 4 * 50)
+        patch.setattr(memory_plan, "BLOCK_WORK", 4 * work)
         try:
             plan = plan_of(store, memory, block_rows=block_rows)
             starts = cut_blocks(store, plan)
         except PlanError as error:
-            enough = max(memory + 1, error.needed_memory or 0)
-            plan = plan_of(store, enough, block_rows=block_rows)
+            memory = max(memory + 1, error.needed_memory or 0)
+            plan = plan_of(store, memory, block_rows=block_rows)
             starts = cut_blocks(store, plan)
+    assert plan.total <= memory
     assert starts[0] == 0
     assert starts[-1] == len(lengths)
     assert (np.diff(starts) > 0).all()
@@ -142,7 +119,7 @@ def test_no_block_cuts_a_group(drawn, memory, block_rows, piece, weighted) -> No
     for begin, end in itertools.pairwise(starts):
         assert cost(plan, begin, end) <= plan.block_bytes
         if end not in (edges[edges.index(begin) + 1], len(lengths)):  # more than one group
-            assert end - begin <= plan.max_block_rows
+            assert end - begin <= plan.max_block_rows <= (block_rows or len(lengths))
             assert sum(lengths[begin:end]) <= plan.max_block_nnz
         if end < len(lengths):  # the next group would not have fitted
             more = edges[edges.index(end) + 1]
@@ -214,13 +191,6 @@ def test_rows_put_together_from_reads_are_those_that_are_read_at_once(
         for start, stop in reads:
             size = plan.nnz_bytes * (X.indptr[stop] - X.indptr[start]) + plan.row_bytes * (stop - start)
             assert size <= plan.read_bytes
-
-
-def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own(monkeypatch) -> None:
-    monkeypatch.setattr(memory_plan, "BLOCK_WORK", 4 * 100)
-    store = store_of([60, 60, 300, 10, 10])
-    plan = plan_of(store, 10**6)
-    assert cut_blocks(store, plan).tolist() == [0, 1, 2, 3, 5]
 
 
 def test_rows_with_unknown_labels_cannot_be_trained_on(tmp_path) -> None:

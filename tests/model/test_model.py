@@ -74,6 +74,11 @@ def test_predictions_equal_numpy(tmp_path: Path, coef: np.ndarray, dtype: str) -
         np.testing.assert_array_equal(model.decision_function(given), scores)
         assert model.decision_function(given).dtype == dtype
         np.testing.assert_array_equal(model.predict(given), np.array(CLASSES)[scores.argmax(axis=1)])
+    for i, row in enumerate(X[:20]):
+        indices = rng.permutation(np.flatnonzero(row))
+        for given in (X[[i]].astype(np.float16), sp.csr_array(X[[i]]), (indices, row[indices].astype(float))):
+            np.testing.assert_array_equal(model.decision_function(given), scores[[i]])
+            assert model.predict(given).tolist() == [CLASSES[scores[i].argmax()]]
 
 
 def test_duplicate_entries_add_up_and_the_input_stays(folder: Path, coef: np.ndarray) -> None:
@@ -357,22 +362,17 @@ def test_a_sealed_record_that_does_not_fit_is_refused(folder: Path) -> None:
             load_model(folder)
 
 
-def test_sealed_names_that_do_not_fit_are_refused(named: Path) -> None:
+def test_sealed_costs_and_names_that_do_not_fit_are_refused(named: Path) -> None:
+    of_row, no_array = "predicting 'dog' for a row of 'cat' costs -1", "it is not the array"
+    for costs, words in (-COSTS, of_row), (COSTS[:2, :2], no_array), (COSTS.astype(float), no_array):
+        np.save(named / "costs.npy", costs)
+        reseal(named)
+        with pytest.raises(ModelError, match=rf"costs\.npy is damaged: .*{words}"):
+            load_model(named)
     for names in (NAMES[1:], [*NAMES[1:], NAMES[1]], [*NAMES[1:], 5], {"a": 1}, ["\ud800"] * D):
         (named / "features.json").write_text(json.dumps(names))
         reseal(named)
         with pytest.raises(ModelError, match="does not name the features"):
-            load_model(named)
-
-
-def test_sealed_costs_that_do_not_fit_are_refused(named: Path) -> None:
-    for costs, words in (
-        (-COSTS, "predicting 'dog' for a row of 'cat' costs -1"),
-        *((wrong, "it is not the array") for wrong in (COSTS[:2, :2], COSTS.astype(float))),
-    ):
-        np.save(named / "costs.npy", costs)
-        reseal(named)
-        with pytest.raises(ModelError, match=rf"costs\.npy is damaged: .*{words}"):
             load_model(named)
 
 
@@ -404,15 +404,3 @@ def test_missing_disk_space_is_reported_in_readable_units(
     check_room(tmp_path, 40_000, 1000, 10)
     with pytest.raises(PlanError, match=r"take 3\.8 MiB, and the disk of .* has 2\.4 MiB left"):
         check_room(tmp_path, 4_000_000, 1000, 1000)
-
-
-def test_one_row_in_any_form_gives_what_all_rows_give(folder: Path) -> None:
-    model, rng = load_model(folder), np.random.default_rng(4)
-    X = rng.integers(-2, 3, size=(20, D)) * (rng.random((20, D)) < 0.4)
-    scores = model.decision_function(X)
-    for i in range(20):
-        indices = rng.permutation(np.flatnonzero(X[i]))
-        pair = indices, X[i, indices].astype(float)
-        for row in (X[[i]], X[[i]].astype(np.float16), sp.csr_array(X[[i]]), pair):
-            np.testing.assert_array_equal(model.decision_function(row), scores[[i]])
-            assert model.predict(row).tolist() == model.classes_[[scores[i].argmax()]].tolist()

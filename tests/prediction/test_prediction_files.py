@@ -74,9 +74,9 @@ def test_a_table_has_names_labels_scores_and_margins(
     columns = ["row", "label", "score", "margin"]
     columns += [f"{name}_{place}" for place in range(2, min(top_k, K) + 1) for name in ("label", "score")]
     assert list(table.columns) == [*columns, "evidence"]
-    pairs = predict(folder / "run", folder / "cells.h5ad", explain=2).evidence
-    texts = [", ".join(f"{name} ({share:.3g})" for name, share in row) for row in pairs]
-    wanted = [list(map(list, row)) for row in pairs] if suffix == "jsonl" else texts
+    exact = predict(folder / "run", folder / "cells.h5ad", top_k=top_k, explain=2)
+    texts = [", ".join(f"{name} ({share:.3g})" for name, share in row) for row in exact.evidence]
+    wanted = [list(map(list, row)) for row in exact.evidence] if suffix == "jsonl" else texts
     assert table["evidence"].fillna("").tolist() == wanted
     assert table["row"].tolist() == obs.index.tolist()
     sorted_scores = np.take_along_axis(scores, order, 1)
@@ -86,14 +86,7 @@ def test_a_table_has_names_labels_scores_and_margins(
         ending = f"_{place + 1}" if place else ""
         assert table[f"label{ending}"].tolist() == labels[:, place].tolist()
         np.testing.assert_allclose(table[f"score{ending}"], sorted_scores[:, place], atol=1e-5)
-
-
-def test_digits_of_text_give_the_numbers_back_exactly(folder: Path, tmp_path: Path) -> None:
-    for suffix in ("csv", "jsonl", "parquet"):
-        predict(folder / "run", folder / "s.h5", tmp_path / f"p.{suffix}", top_k=2)
-    pd.testing.assert_frame_equal(read(tmp_path / "p.csv"), read(tmp_path / "p.parquet"))
-    exact = read(tmp_path / "p.parquet").astype({"score": float, "margin": float, "score_2": float})
-    pd.testing.assert_frame_equal(read(tmp_path / "p.jsonl"), exact)
+        np.testing.assert_array_equal(table[f"score{ending}"], exact.scores[:, place])
 
 
 # A spreadsheet takes these for formulas, and shows the ones below as they are.
@@ -109,12 +102,8 @@ def test_names_that_are_formulas_to_a_spreadsheet_begin_with_an_apostrophe(tmp_p
     save_weights(tmp_path / "m", np.eye(len(classes), dtype=np.float32), record, names=names)
     rows = pd.DataFrame(np.eye(len(classes)), classes, names)
     escaped = [f"'{name}" if name in FORMULAS else name for name in classes]
-    for name, wanted, file in (
-        ("p.csv", escaped, "'@a"),
-        ("p.tsv", escaped, "'@a"),
-        ("p.parquet", classes, "@a"),
-    ):
-        out = tmp_path / name
+    for name in "p.csv", "p.tsv", "p.parquet":
+        out, wanted, file = tmp_path / name, *((classes, "@a") if "q" in name else (escaped, "'@a"))
         predict(tmp_path / "m", {"@a": rows, "b": rows}, out, top_k=2, explain=1)
         options = {"sep": "\t" if name == "p.tsv" else ",", "dtype": str, "keep_default_na": False}
         table = pd.read_parquet(out) if name == "p.parquet" else pd.read_csv(out, **options)

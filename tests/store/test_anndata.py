@@ -64,15 +64,12 @@ def test_reads_what_anndata_wrote(target, stored):
         assert (store.n_rows, store.n_features, store.nnz) == (120, 30, adata.X.nnz)
         assert store.dtype == np.dtype(given)
         assert list(store.classes) == adata.obs["celltype"].cat.categories.tolist()
-        counts = adata.obs["celltype"].value_counts(sort=False)
-        assert dict(zip(store.classes, store.class_counts.tolist(), strict=True)) == counts.to_dict()
         for start, stop in [(0, 120), (7, 30), (30, 30), (119, 120)]:
             rows = store.rows(start, stop)
             assert rows.data.dtype == np.dtype(given)
             assert rows.indices.dtype == np.int32
             codes = adata.obs["celltype"].cat.codes.to_numpy()[start:stop]
             assert_rows_equal(rows, adata.X[start:stop].astype(given), codes)
-            assert store.names(start, stop).tolist() == adata.obs_names[start:stop].tolist()
         store.verify()
         assert store.feature_names() == adata.var_names.tolist()
         assert store.index_base is None

@@ -31,10 +31,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(array_file, "_PAGE", 20 * 8)
 
 
-def ranges(*pairs: tuple[int, int]) -> np.ndarray:
-    return np.array(pairs, np.int64)
-
-
 @pytest.mark.parametrize(
     ("dtype", "order"), [("<f2", "C"), ("<f4", "F"), ("<f8", "C"), (">f4", "C"), ("i2", "F"), ("?", "C")]
 )
@@ -51,7 +47,7 @@ def test_any_order_and_type_of_numbers_is_read(tmp_path: Path, dtype: str, order
             assert store.dtype == wanted.dtype
             assert store.label_dtype == "int64"
             assert not store.shuffled
-            rows = store.read(ranges((250, 300), (5, 45), (100, 101)))
+            rows = store.read(np.array([(250, 300), (5, 45), (100, 101)]))
             np.testing.assert_array_equal(rows.matrix, wanted[numbers])
             np.testing.assert_array_equal(np.array(store.classes, int)[rows.labels], y[numbers])
             assert list(store.classes) == sorted(store.classes, key=int)

@@ -30,15 +30,15 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What a plan needs of a store with 400,000 rows of 200 non-zeros, 200,000 features and 120 classes."""
     n = 400_000
     monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
+    limit_to(monkeypatch, 2**34)
     return SimpleNamespace(
         path="rows", n_rows=n, n_features=200_000, n_classes=120, nnz=200 * n, chunk_nnz=2**18,
         class_counts=np.ones(120, np.int64),
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), index_bytes=4, dense_rows=False,
         shuffled=True, native=True,
         sizes=lambda ranges: RowSizes(np.full(np.diff(ranges[0])[0], 200), np.zeros(0, np.int64)),
-        weighted=False, grouped=False, multilabel=False, held_out_by=False, n_labels=0, units=None,
-        unlabelled=0,
-        held_bytes=0, extra_nnz_bytes=0,
+        weighted=False, grouped=False, multilabel=False, held_out_by=False, n_labels=0, unlabelled=0,
+        units=None, held_bytes=0, extra_nnz_bytes=0,
     )  # fmt: skip
 
 
@@ -56,9 +56,8 @@ def limit_to(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     [(2048, (True, True)), (300, (True, True)), (180, (True, False)), (90, (False, False))],
 )
 def test_weights_come_before_their_average_and_blocks_last(
-    wide: Any, monkeypatch: pytest.MonkeyPatch, memory: int, in_memory: tuple[bool, bool]
+    wide: Any, memory: int, in_memory: tuple[bool, bool]
 ) -> None:
-    limit_to(monkeypatch, 2**34)
     plan, starts = plan_fit(wide, specify(Settings(C=1, memory=memory * MB), wide))
     assert (plan.weights_in_memory, plan.average) == in_memory
     assert plan.total <= memory * MB
@@ -81,21 +80,13 @@ def test_the_budget_is_limited_by_what_the_process_may_use(
     assert plan.total + INTERPRETER <= 400 * 10**6
     limit_to(monkeypatch, 2**40)
     assert find_budget(settings) == 300 * MB
-
-
-def test_a_limit_of_the_process_that_is_too_small_is_named(
-    wide: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
     limit_to(monkeypatch, 40 * MB)
     with pytest.raises(PlanError, match=r"may have 40 MiB of memory.* raise the limit of the process"):
         plan_fit(wide, specify(Settings(C=1), wide))
 
 
 @pytest.mark.parametrize("average", [True, False])
-def test_the_advised_memory_holds_the_weights(
-    wide: Any, monkeypatch: pytest.MonkeyPatch, average: bool
-) -> None:
-    limit_to(monkeypatch, 2**34)
+def test_the_advised_memory_holds_the_weights(wide: Any, average: bool) -> None:
     settings = Settings(C=1, memory=90 * MB, average=average)
     described = described_fit(wide, settings)
     assert described["mapped_bytes"] == described["weights_bytes"] == ARRAY
@@ -107,11 +98,7 @@ def test_the_advised_memory_holds_the_weights(
 
 
 @pytest.mark.parametrize("memory", [180, 90])
-def test_an_average_without_memory_is_left_out_with_a_warning(
-    wide: Any, monkeypatch: pytest.MonkeyPatch, memory: int
-) -> None:
-    limit_to(monkeypatch, 2**34)
-
+def test_an_average_without_memory_is_left_out_with_a_warning(wide: Any, memory: int) -> None:
     def described(memory: int, *, average: bool = True) -> dict[str, Any]:
         return described_fit(wide, Settings(C=1, memory=memory, average=average))
 
