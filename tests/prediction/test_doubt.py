@@ -15,7 +15,7 @@ from helpers import plain_online as online
 from row_stream import RowStream, late_problem
 from scipy.special import expit, logit
 
-from streamsvm import Model, calibrate, evaluate, load_model, open_store, predict, resume
+from streamsvm import Model, calibrate, evaluate, load_model, open_store, predict
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.errors import ModelError, RunError, SettingsError
 
@@ -114,9 +114,6 @@ def test_a_run_is_calibrated_on_the_rows_that_it_held_out(tmp_path: Path, held: 
     assert (found.rows, found.log_loss) == (expected.rows, pytest.approx(expected.log_loss))
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-5)
     np.testing.assert_array_equal(saved.predict(X, unknown=0.9), again.predict(X, unknown=0.9))
-    resume(run, passes=3)
-    with pytest.raises(ModelError, match=r"was calibrated; `calibrate\(\.\.\.\)` does it"):
-        predict(run, X, unknown=0.9)
 
 
 def test_refusals(model: Model, tmp_path: Path) -> None:
@@ -132,6 +129,7 @@ def test_refusals(model: Model, tmp_path: Path) -> None:
     of_accuracy = "unknown must be an accuracy between 0 and 1, such as 0.95, not"
     needs_run = r"without data, calibrate needs a run that held out rows; .* `fit\(hold_out='1/10'\)`"
     cases: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
+        (predict, "held", {"unknown": 0.9}, ModelError, r"was calibrated; `calibrate\(\.\.\.\)` does it"),
         (predict, "model", {"unknown": 0.999}, ModelError, "no threshold in the 600 rows of the"),
         *((predict, "model", {"unknown": each}, SettingsError, of_accuracy) for each in (0, 1, True, "0.9")),
         *((predict, "model", {"unknown": 0.9, name: 2}, SettingsError, "gives several labels a row")
