@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import held_out_by
+from helpers import as_rows, held_out_by
 from hypothesis import given
 from hypothesis import strategies as st
 from run_files import stop_after
@@ -21,7 +21,7 @@ from streamsvm_converters.convert import convert
 from streamsvm import fit, load_model, plan, resume, tune
 from streamsvm.data.groups import group_hashes
 from streamsvm.data.hold_out import held_out_part
-from streamsvm.data.rows import NO_NUMBERS, Rows
+from streamsvm.data.rows import NO_NUMBERS
 from streamsvm.errors import Interrupted, RunError, StreamsvmError, StreamsvmWarning
 from streamsvm.store.arrays import ArrayStore
 
@@ -101,8 +101,7 @@ def test_other_values_of_the_held_out_groups_train_to_the_same_bytes(
 
 
 def store_of(values: Any, qid: np.ndarray = NO_NUMBERS) -> ArrayStore:
-    n, none = len(values), np.zeros(len(values), np.int32)
-    rows = Rows(np.zeros(0), np.zeros(0, np.int32), np.zeros(n + 1, np.int64), none, np.zeros(n))
+    rows = as_rows(sp.csr_array((len(values), D)), np.zeros(len(values)))
     return ArrayStore(rows._replace(qid=qid, hold_out_by=group_hashes(values)), {"classes": ["a", "b"]}, D)
 
 

@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 import reference
 from anndata import AnnData
-from helpers import IN_FILES, fit_with, make_problem, make_store
+from helpers import IN_FILES, MemoryPolicy, fit_with, make_problem, make_store, resume_with
 from run_files import model_bytes, stop_after
 from sklearn.datasets import dump_svmlight_file
 from sklearn.preprocessing import StandardScaler
 from small_problem import BLOCK, N, assert_encloses, exactly
 
-from streamsvm import evaluate, fit, load_model, resume
+from streamsvm import evaluate, fit, load_model
 from streamsvm.errors import FeatureError, Interrupted, SettingsError, StoreError
 from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.model.model import Model
@@ -64,37 +64,33 @@ def halves(tmp_path: Path) -> list[Path]:
 
 
 WAYS: list[dict[str, Any]] = [
-    {}, {"splits": 2, "split": "rows"}, {"splits": 2, "split": "classes"}, {"C": "auto", "hold_out": "1/5"},
+    {"splits": 2, "split": "rows"}, {"splits": 2, "split": "classes"}, {"C": "auto", "hold_out": "1/5"},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize(
+    ("policy", "options"), [(IN_FILES, {"average": False}), *((MemoryPolicy(), way) for way in WAYS)]
+)
 def test_a_run_stopped_anywhere_and_resumed_without_the_old_model_gives_the_same_bytes(
-    tmp_path: Path, halves: list[Path], options: dict
+    tmp_path: Path, halves: list[Path], policy: MemoryPolicy, options: dict
 ) -> None:
+    """Also with weights in files, which a whole run has in memory."""
     fit(halves[0], out=tmp_path / "base", C=0.1)
-    options = {"C": 0.1, "passes": 2, "block_rows": BLOCK, "gap": "pass", **options}
+    options = {"C": 0.1, "passes": 2, "block_rows": BLOCK, "gap": "pass", "transform": None, **options}
     whole = fit(halves[1], out=tmp_path / "whole", from_=tmp_path / "base", **options)
     run = {"out": tmp_path / "run", "force": True, "checkpoint_every": "2", "from_": tmp_path / "copy"}
     for n in itertools.count(1, 3):
         shutil.copytree(tmp_path / "base", tmp_path / "copy")
         try:
-            fit(halves[1], stop=stop_after(n), **run, **options)
+            fit_with(policy, halves[1], stop=stop_after(n), **run, **options)
         except Interrupted:
             shutil.rmtree(tmp_path / "copy")
         else:
             break
-        assert resume(tmp_path / "run").gap == whole.gap > 0
+        resumed = resume_with(policy, tmp_path / "run")
+        assert 0 < resumed.gap == pytest.approx(whole.gap, rel=1e-9)
         assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
     assert n > 10
-
-
-def test_weights_in_files_give_the_same_bytes(tmp_path: Path, halves: list[Path]) -> None:
-    fit(halves[0], out=tmp_path / "base", C=0.1)
-    options = {"C": 0.1, "transform": None, "average": False, "block_rows": BLOCK, "from_": tmp_path / "base"}
-    in_memory = fit(halves[1], out=tmp_path / "a", **options)
-    assert fit_with(IN_FILES, halves[1], out=tmp_path / "b", **options).gap == pytest.approx(in_memory.gap)
-    assert model_bytes(tmp_path / "a") == model_bytes(tmp_path / "b")
 
 
 @pytest.mark.parametrize("loss", ["ww", "cs", "ovr2", "llw", "logistic"])
