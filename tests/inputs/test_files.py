@@ -193,7 +193,7 @@ def test_a_model_that_hashes_features_takes_their_numbers_from_text_as_from_a_st
 
 
 def test_a_model_of_hashed_text_scores_texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm_converters.kinds.table.TEXTS_PER_BATCH", 40)
+    monkeypatch.setattr("streamsvm_converters.kinds.table._BATCH_ROWS", 40)
     texts = [" ".join(np.random.default_rng(i).choice(list("abcdefgh"), 9)) for i in range(N)]
     weights = np.random.default_rng(4).normal(size=(2**6, K)).astype(np.float32)
     hashing = {"columns": ["body"], "analyzer": "char", "ngrams": [1, 2], "bits": 6}
@@ -232,7 +232,7 @@ def test_a_model_of_hashed_text_scores_texts(folder: Path, monkeypatch: pytest.M
 
 
 def test_evidence_has_names_and_values_after_the_transforms(folder: Path) -> None:
-    """Of AnnData and a table, in files and in memory. Rows that are centred have a value of every feature."""
+    """In files of any suffix and in memory. Rows that are centred have a value of every feature."""
     names = [f"gene {j}" for j in range(D)]
     frame = pd.DataFrame(X, columns=names)
     cells = anndata.AnnData(sp.csr_matrix(X), {"y": BEST.astype(str)}, pd.DataFrame(index=names))
@@ -245,6 +245,8 @@ def test_evidence_has_names_and_values_after_the_transforms(folder: Path) -> Non
         model = load_model(fit(path, out=f"{path}.run", label="y", transform=transform).model)
         wanted = evidence(values, model.coef_.T, names, model.intercept_)
         assert predict(model, path, explain=2).evidence == predict(model, data, explain=2).evidence == wanted
+    Path("a.csv").rename("a.data")
+    assert predict(model, "a.data", format="csv", explain=2).evidence == wanted
 
 
 def test_invalid_rows_are_an_error_or_left_out_with_a_warning(folder: Path) -> None:
@@ -262,11 +264,3 @@ def test_invalid_rows_are_an_error_or_left_out_with_a_warning(folder: Path) -> N
         evaluate("run", "a.zarr", on_error="skip")
     with pytest.raises(SettingsError, match="format must be"):
         predict("run", "a.txt", format="xml")
-
-
-def test_a_table_of_another_suffix_is_named_by_format(folder: Path) -> None:
-    table = pd.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])]).assign(y=BEST)
-    table.to_csv("a.csv", index=False)
-    table.to_csv("a.data", index=False)
-    fit("a.csv", out="run", passes=2, C=1.0, label="y")
-    assert list(predict("run", "a.data", format="csv").labels) == list(predict("run", "a.csv").labels)
