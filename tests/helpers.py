@@ -173,10 +173,7 @@ def make_problem(
 
 def held_out(labels: np.ndarray, part: int, parts: int) -> np.ndarray:
     """Return a mask of the rows of a part: every so many of those sorted by class and by SplitMix64."""
-    with np.errstate(over="ignore"):
-        keys = np.arange(len(labels), dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-            keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
+    keys = np.array([plain_mix(row + GAMMA) for row in range(len(labels))], np.uint64)
     return np.isin(np.arange(len(labels)), np.lexsort([keys, labels])[part - 1 :: parts])
 
 

@@ -365,41 +365,32 @@ def test_interrupted_at_counted_instants(launcher, digits, reference, quick_path
     assert codes.count(130) >= 3
 
 
-@SIGNALS
-def test_convert_interrupted_at_counted_instants(launcher, digits, reference, quick_path, sent: int) -> None:
-    expected = reference("zarr")
-    rng = np.random.default_rng(sent)
-    command = ("convert", digits / "train", "--out", "s.zarr", "--json")
-    for _ in range(4):
-        at = int(rng.integers(expected.convert_count))
-        ended = launcher(*command, cwd=quick_path, at=at, sent=sent)
-        interrupted(ended.code, ended.err)
-        assert {path.name for path in quick_path.iterdir() if not path.name.startswith(".")} <= {"s.zarr"}
-        again = launcher(*command, "--force", cwd=quick_path)
-        assert result(again)["fingerprint"] == expected.fingerprint
-        assert [path.name for path in quick_path.iterdir()] == ["s.zarr"]
-        shutil.rmtree(quick_path / "s.zarr")
-
-
-def test_convert_to_a_dense_store_killed_at_counted_instants(launcher, quick_path) -> None:
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 4, 2000)
-    np.savez(quick_path / "x.npz", X=rng.normal(size=(2000, 30)), y=y)
-    command = ("convert", "x.npz", "--label", "y", "--out", "s.zarr", "--dtype", "float16")
-    command += ("--chunk-nnz", 5000, "--memory", "1M", "--json")
+@pytest.mark.parametrize(
+    "sent", few([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], signal.SIGTERM, signal.SIGKILL)
+)
+def test_convert_stopped_at_counted_instants(launcher, digits, quick_path, sent: int) -> None:
+    """Interrupted with sparse rows, and killed with dense ones."""
+    rng, dense = np.random.default_rng(sent), sent == signal.SIGKILL
+    np.savez(quick_path / "x.npz", X=rng.normal(size=(2000, 30)), y=rng.integers(0, 4, 2000))
+    data = ("x.npz", "--label", "y", "--dtype", "float16", "--chunk-nnz", 5000, "--memory", "1M")
+    command = ("convert", *(data if dense else (digits / "train",)), "--out", "s.zarr", "--json")
     whole = launcher(*command, cwd=quick_path)
+    fingerprint = result(whole)["fingerprint"]
     for _ in range(4):
-        shutil.rmtree(quick_path / "s.zarr", ignore_errors=True)
-        ended = launcher(*command, cwd=quick_path, at=int(rng.integers(whole.count)), lose=True)
-        assert ended.code == -signal.SIGKILL
+        shutil.rmtree(quick_path / "s.zarr")
+        at = int(rng.integers(whole.count))
+        ended = launcher(*command, cwd=quick_path, at=at, sent=sent, lose=dense)
+        if dense:
+            assert ended.code == -signal.SIGKILL
+        else:
+            interrupted(ended.code, ended.err)
         assert {path.name for path in quick_path.iterdir() if path.name[0] != "."} <= {"x.npz", "s.zarr"}
         again = launcher(*command, "--force", cwd=quick_path)
-        assert result(again)["fingerprint"] == result(whole)["fingerprint"]
+        assert result(again)["fingerprint"] == fingerprint
         assert {path.name for path in quick_path.iterdir()} == {"x.npz", "s.zarr"}
         info = result(launcher("info", "s.zarr", "--verify", "--json", cwd=quick_path))
-        assert (info["dense"], info["dtype"], info["fingerprint"]) == (
-            True, "float16", result(whole)["fingerprint"],
-        )  # fmt: skip
+        assert (bool(info["dense"]), info["fingerprint"]) == (dense, fingerprint)
+        assert info["dtype"] == ("float16" if dense else "float32")
 
 
 @SIGNALS
