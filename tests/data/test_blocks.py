@@ -118,7 +118,7 @@ def test_blocks_hold_every_row_once_within_the_plan_and_cut_no_group(
     assert set(starts.tolist()) <= set(edges)
     for begin, end in itertools.pairwise(starts):
         assert cost(plan, begin, end) <= plan.block_bytes
-        if end not in (edges[edges.index(begin) + 1], len(lengths)):  # more than one group
+        if end != edges[edges.index(begin) + 1]:  # more than one group
             assert end - begin <= plan.max_block_rows <= (block_rows or len(lengths))
             assert sum(lengths[begin:end]) <= plan.max_block_nnz
         if end < len(lengths):  # the next group would not have fitted
