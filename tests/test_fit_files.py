@@ -155,7 +155,7 @@ def test_labels_that_are_quantities_are_said(tmp_path, monkeypatch) -> None:
 def test_data_that_a_run_has_not_kept_are_said_to_be_needed(text) -> None:
     streamsvm.fit("train", out="run", keep_data=False, keep_duals=True)
     assert not Path("run/data.zarr").exists()
-    with pytest.raises(StoreError, match=r"run has not kept its data; convert them again, .* store="):
+    with pytest.raises(StoreError, match=r"data\.zarr: nothing is there; .* or make it again, .* store="):
         streamsvm.resume("run", passes=5)
     streamsvm.convert("train", "train.zarr")
     streamsvm.resume("run", store="train.zarr", passes=5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,14 @@ _CONVERT_LIKE = Remedy(
     "convert the data with {}, giving the model or the store it was trained on",
     Call("convert", options=(Option("like"),)),
 )
+
+
+def check_has_classes(store: Store, classes: Sequence[str]) -> None:
+    """Raise `StoreError` if a store has none of the classes of a model."""
+    if not set(classes) & set(store.classes):
+        problem = f"{store.path} has none of the model's classes: its labels are {examples(store.classes)}"
+        remedy = Remedy("name another column with {}, or give data with such labels", Option("label"))
+        raise StoreError(f"{problem}, the model's {examples(classes)}", remedy=remedy)
 
 
 def blocks_to_score(
@@ -60,12 +68,8 @@ def blocks_to_score(
         )
     if labelled and not store.n_rows:
         raise StoreError(f"{store.path} has no rows")
-    if labelled and not set(like.classes) & set(store.classes):
-        raise StoreError(
-            f"{store.path} has none of the model's classes: its labels are {examples(store.classes)}, the "
-            f"model's {examples(like.classes)}",
-            remedy=_CONVERT_LIKE if store.native else Remedy("name another column with {}", Option("label")),
-        )
+    if labelled:
+        check_has_classes(store, like.classes)
     if transformed is not None:
         store = transformed(store)
     if tuple(like.classes) != store.classes:

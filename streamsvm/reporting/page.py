@@ -61,8 +61,8 @@ def report(
 
     It has the figures of the model and of each pass, the curves of gap, objective and accuracy, the settings,
     and, with held-out data, the accuracies of the classes, of the rows with the largest probabilities, and
-    the confusion matrix. The run may be in
-    progress, interrupted or finished. The same run gives the same bytes.
+    the confusion matrix. The run may be in progress, interrupted or finished. The same run gives the same
+    bytes.
 
     Parameters
     ----------

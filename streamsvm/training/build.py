@@ -74,8 +74,8 @@ def build(
         job = Job(workers.token, training, visits.plan)
         storage = visits.weights = ShardedWeights(storage, workers, blocks, job)
     learner = Learner(spec, storage, visits)
-    if opened.base is not None:
-        base = opened.base if run is None else load_model(run.base)
+    if settings.from_ is not None:
+        base = load_model(settings.from_ if run is None else run.base)
         learner.origin = Origin(base, spec, opened.store.classes)
         if position.weights is None:
             learner.origin.write(storage)

@@ -241,7 +241,7 @@ def create(
     training = Training(
         spec, plan, starts, costs.row_factors(settings), transforms, slice_rows, places, raw.fingerprint
     )
-    return OpenTraining(training, raw, store, costs, record, on_cluster, base)
+    return OpenTraining(training, raw, store, costs, record, on_cluster)
 
 
 def _warn_of_quantities(store: Store) -> None:

@@ -197,15 +197,12 @@ class Learner:
         found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
-    def norm2(self, average_scale: float = 0.0) -> float:
-        """Return ‖w‖² of the last iterate, or of the average of this scale."""
-        return add_up(self.storage.squares(self.visits.kernels.norm2, self.problem, average_scale))
-
     def norms(self, *, average: bool = False) -> tuple[float, float]:
         """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ of the last iterate, or of the average; W₀ is `origin`, or 0."""
-        if self.origin is None:
-            return self.norm2(self.average_scale if average else 0.0), 0.0
-        return self.origin.distance(self.coefficients(np.arange(self.n_classes), average=average))
+        if self.origin is not None:
+            return self.origin.distance(self.coefficients(np.arange(self.n_classes), average=average))
+        scale = self.average_scale if average else 0.0
+        return add_up(self.storage.squares(self.visits.kernels.norm2, self.problem, scale)), 0.0
 
     def moved_weights(self) -> Weights:
         """Return the weights that visits update: with their average while there is one, else alone."""

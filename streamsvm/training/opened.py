@@ -10,7 +10,6 @@ from typing import Any
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.inputs.schema import reading_of
-from streamsvm.model.model import Model
 from streamsvm.store import Store
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import describe_fit
@@ -35,8 +34,6 @@ class OpenTraining:
         Content of ``run.json``; without a run, what the model's record takes from it.
     on_cluster : bool
         True if workers of a cluster do the work.
-    base : Model or None
-        The model that the training goes on from.
     """
 
     training: Training
@@ -45,7 +42,6 @@ class OpenTraining:
     costs: TrainingCosts
     run_record: dict[str, Any]
     on_cluster: bool = False
-    base: Model | None = None
 
     @functools.cached_property
     def blocks(self) -> Blocks:

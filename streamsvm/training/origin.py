@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.base.label_values import TEXT
-from streamsvm.data.names import FeatureMatch, examples, match_features
+from streamsvm.data.names import FeatureMatch, match_features
 from streamsvm.errors import Call, Option, Remedy, StoreError, StreamsvmWarning, warn
+from streamsvm.inputs.blocks import check_has_classes
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.run.weights import WeightStorage
@@ -82,12 +83,7 @@ def go_on(raw: Store, model: Model) -> Store:
         If both name their features, and have no name in common.
     """
     known, label_dtype = model.record["classes"], model.record.get("label_dtype", TEXT)
-    if not set(known) & set(raw.classes):
-        raise StoreError(
-            f"{raw.path} has none of the model's classes: its labels are {examples(raw.classes)}, the "
-            f"model's {examples(known)}",
-            remedy=Remedy("name another column with {}, or leave {} out", Option("label"), Option("from_")),
-        )
+    check_has_classes(raw, known)
     label_dtype = label_dtype if label_dtype == raw.label_dtype else TEXT
     classes = all_classes([known, raw.classes], are_numbers=np.dtype(label_dtype).kind in "iuf")
     return recoded(_with_features(raw, model), classes, label_dtype)
@@ -105,8 +101,8 @@ def _with_features(raw: Store, model: Model) -> Store:
             remedy=Remedy("make a store of it with {}", Call("convert", options=(Option("like"),))),
         )
     if own is None or names is None:
-        is_narrow = raw.n_features < width and not model.takes_any_feature
-        return matched(raw, FeatureMatch(np.arange(raw.n_features)), None, width) if is_narrow else raw
+        every = FeatureMatch(np.arange(raw.n_features))
+        return matched(raw, every, None, width) if raw.n_features < width else raw
     match = match_features(names, own, where)
     if not any(each.name == "select" for each in model.transforms):
         own = list(dict.fromkeys([*own, *names]))

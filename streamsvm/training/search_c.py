@@ -62,9 +62,9 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
     """Return the rows on which C is searched for; None if there is no search.
 
     There is one if C is auto, `tune` does not search, no model is gone on from, and the transformed rows of
-    `store` are dense, have one
-    label each, and are enough of two classes. The sample has all rows that are trained on of some classes,
-    drawn by the seed; of a class with more than its share of the sample, the rows are drawn, too.
+    `store` are dense, have one label each, and are enough of two classes. The sample has all rows that are
+    trained on of some classes, drawn by the seed; of a class with more than its share of the sample, the rows
+    are drawn, too.
     """
     if settings.C != AUTO or settings.C_factors or settings.from_ is not None or store.multilabel:
         return None

@@ -151,7 +151,7 @@ class Spec:
     @property
     def starts_at_means(self) -> bool:
         """True if training begins at the means of the classes (see `streamsvm.training.class_means`)."""
-        plain = not (self.settings.has_pair_margins or self.multilabel) and self.settings.from_ is None
+        plain = not (self.settings.has_pair_margins or self.multilabel or self.settings.from_)
         return self.by_products and self.loss.starts_at_means and plain
 
     @property
@@ -167,8 +167,7 @@ class Spec:
     def can_have_common_dual(self) -> bool:
         """True if the loss and the costs allow a common dual (see `streamsvm.losses.common_dual`)."""
         settings = self.settings
-        plain = not (settings.has_pair_margins or self.multilabel or self.dense_rows)
-        plain &= settings.from_ is None
+        plain = not (settings.has_pair_margins or self.multilabel or self.dense_rows or settings.from_)
         exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
         return plain and settings.splits == 1 and exact and self.loss.common_dual
 

@@ -22,7 +22,6 @@ from streamsvm.model.transform_files import load_transforms, save_transforms
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.run.manifest import read_commit
 from streamsvm.settings.fit import Settings
-from streamsvm.store import Store
 from streamsvm.training.build import build, find_workers
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import check_dense_duals, commit_bytes
@@ -58,7 +57,7 @@ def train(
         Makes the folder of a new run, when all else was checked.
     """
     training, record, plan = opened.training, opened.run_record, opened.training.plan
-    if opened.base is not None and how.cluster is not None:
+    if training.spec.settings.from_ is not None and how.cluster is not None:
         raise SettingsError("cluster does not apply where training goes on from a model", setting="cluster")
     if run is not None:
         if plan.needs_cluster and how.cluster is None:
@@ -167,50 +166,33 @@ def reopened(
 ) -> Iterator[OpenTraining]:
     """Open the training of a run of a fit by its record, which becomes that of the changed settings."""
     run.find_stores(record)
-    paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
-    if store is None and not record.get("keep_data", True) and not run.data.exists():
-        again = Remedy("convert them again, and say with {} where they are", Option("store"))
-        raise StoreError(f"{run.path} has not kept its data", remedy=again)
-    settings = Settings(**record["settings"])
+    settings, facts, plan = Settings(**record["settings"]), record["store"], Plan(**record["plan"])
+    paths = facts["path"] if store is None else [absolute(each) for each in store]
     valid, cache = changes.get("valid") or settings.valid, changes.get("cache") or settings.cache
     for each, name in [*((path, "store") for path in paths), *([(valid, "valid")] if valid else [])]:
         if as_url(each) is None and not Path(each).exists():
-            remedy = Remedy("bring it back, or say where it is now with {}", Option(name))
+            remedy = Remedy("bring it back or make it again, or say where it is now with {}", Option(name))
             raise StoreError(f"{each}: nothing is there", remedy=remedy)
     copy_inputs(run, [*paths, valid], cache, how)
-    with open_to_train(paths, settings, record["store"]["fingerprint"]) as raw:
-        yield _reopen(run, record, raw, paths, changes, how)
-
-
-def _reopen(
-    run: RunDir,
-    record: dict[str, Any],
-    raw: Store,
-    paths: Sequence[str],
-    changes: dict[str, Any],
-    how: Execution,
-) -> OpenTraining:
-    """Return the training of a run by its record and the opened store, with changes of its settings."""
-    settings, facts, plan = Settings(**record["settings"]), record["store"], Plan(**record["plan"])
-    _check_passes(run, settings, changes.get("passes", settings.passes))
-    base = None if settings.from_ is None else load_model(run.base)
-    raw = raw if base is None else go_on(raw, base)
-    transforms = load_transforms(run.path, record, raw.n_features, facts["n_features"])
-    store = rows_to_learn(raw, transforms, settings, facts["slice_rows"])
-    if "tol" in changes:
-        changes["gap"] = "pass"
-    if settings.valid and absolute(changes.get("valid", settings.valid)) != absolute(settings.valid):
-        changes.setdefault("valid_labels", None)  # those were of other rows
-    if "valid" in changes:
-        del record["valid_fingerprint"]
-    spec = specify(settings, store).changed(**changes)
-    costs = TrainingCosts.load(record["error_weights"], run.costs, store.classes)
-    record["settings"], facts["path"] = dataclasses.asdict(spec.settings), paths
-    training = Training(
-        spec, plan, cut_blocks(store, plan), costs.row_factors(spec.settings), transforms,
-        facts["slice_rows"], tuple(paths), raw.fingerprint,
-    )  # fmt: skip
-    return OpenTraining(training, raw, store, costs, record, how.cluster is not None, base)
+    with open_to_train(paths, settings, facts["fingerprint"]) as raw:
+        _check_passes(run, settings, changes.get("passes", settings.passes))
+        raw = raw if settings.from_ is None else go_on(raw, load_model(run.base))
+        transforms = load_transforms(run.path, record, raw.n_features, facts["n_features"])
+        rows = rows_to_learn(raw, transforms, settings, facts["slice_rows"])
+        if "tol" in changes:
+            changes["gap"] = "pass"
+        if valid and settings.valid and absolute(valid) != absolute(settings.valid):
+            changes.setdefault("valid_labels", None)  # those were of other rows
+        if "valid" in changes:
+            del record["valid_fingerprint"]
+        spec = specify(settings, rows).changed(**changes)
+        costs = TrainingCosts.load(record["error_weights"], run.costs, rows.classes)
+        record["settings"], facts["path"] = dataclasses.asdict(spec.settings), paths
+        training = Training(
+            spec, plan, cut_blocks(rows, plan), costs.row_factors(spec.settings), transforms,
+            facts["slice_rows"], tuple(paths), raw.fingerprint,
+        )  # fmt: skip
+        yield OpenTraining(training, raw, rows, costs, record, how.cluster is not None)
 
 
 def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
