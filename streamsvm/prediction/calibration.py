@@ -111,7 +111,8 @@ def calibrate(
         If `data` can be read only once, is a file that is malformed, or a matrix has no labels: neither `y`,
         `labels` nor, for AnnData and DataFrames, `label`.
     RunError
-        If `data` is left out, and `model` is not a run, it held out no rows, or its data has changed.
+        If `data` is left out, and `model` is not a run, or one that held out no rows, has not kept them, or
+        whose data has changed.
     SettingsError
         If `memory` is not valid, or `y` or `label` does not apply to the data.
     PlanError
@@ -126,28 +127,31 @@ def calibrate(
     memory, asked = parse_size(memory), ScoringSettings(**settings)
     is_path = isinstance(data, str | os.PathLike)
     if isinstance(data, Iterator) or (is_path and (os.fspath(data) == "-" or Path(data).is_fifo())):
-        what = "a pipe" if is_path else "an iterator"
-        problem = f"{what} can be read only once, and calibrating reads several times"
+        problem = "a pipe or an iterator can be read only once, and calibrating reads several times"
         raise InputError(f"{problem}; give a file, a store, or a list of Rows")
     if data is None:
         for name in asked.given() | ({} if y is None else {"y": y}):
             raise wrong_setting(name, "is for data, and none is given")
     readings = itertools.count(1)
-    with shown(progress) as report, _opened(model) as (model, run):
+    with ExitStack() as stack:
+        report = stack.enter_context(shown(progress))
+        model, run = stack.enter_context(_opened(model))
         if model.transitions_ is not None:
             raise ModelError("a model of sequences has no probabilities of single rows to calibrate")
-        with _source(model, run, copy_address(data, asked.cache, report), y, memory, asked) as source:
+        data, reader = copy_address(data, asked.cache, report), RowsToScore(model, asked, memory)
+        held_out = stack.enter_context(_held_out(run)) if data is None else None
 
-            def read() -> Iterator[Rows]:
-                stage, done = f"calibrate {next(readings)}", 0
-                for rows, total in source():
-                    yield rows
-                    done += rows.n_rows
-                    report(stage, done, total)
+        def read() -> Iterator[Rows]:
+            stage, done = f"calibrate {next(readings)}", 0
+            given = (rows for rows, _ in reader.read(data, y))
+            for rows in given if held_out is None else held_out():
+                yield rows
+                done += rows.n_rows
+                report(stage, done, reader.n_rows)
 
-            is_stored = isinstance(data, Store | str | os.PathLike | None) or getattr(data, "isbacked", False)
-            rows = [] if is_stored else list(read())  # in memory already; a matrix is taken apart only once
-            found = _calibrate(model, read if is_stored else lambda: rows, min(memory // 32, _PIECE_BYTES))
+        is_stored = isinstance(data, Store | str | os.PathLike | None) or getattr(data, "isbacked", False)
+        rows = [] if is_stored else list(read())  # in memory already; a matrix is taken apart only once
+        found = _calibrate(model, read if is_stored else lambda: rows, min(memory // 32, _PIECE_BYTES))
     logger.info("%r", found)
     if found.warning is not None:
         warn(found.warning)
@@ -177,26 +181,17 @@ def _opened(model: Model | str | Path) -> Iterator[tuple[Model, RunDir | None]]:
 
 
 @contextmanager
-def _source(
-    model: Model, run: RunDir | None, data: Any, y: Any, memory: int, settings: ScoringSettings
-) -> Iterator[Callable[[], Iterator[tuple[Rows, int | None]]]]:
-    """Give a function that reads labelled rows, ready to score, with the number of all if it is known.
-
-    Without data they are the rows on which the run measured its accuracy.
-    """
-    if data is not None:
-        reader = RowsToScore(model, settings, memory)  # in half of the memory
-        yield lambda: ((rows, reader.n_rows) for rows, _ in reader.read(data, y))
-        return
-    trained = {} if run is None else run.read_settings()["settings"]
-    if run is None or not (trained.get("hold_out") or trained.get("valid")):
+def _held_out(run: RunDir | None) -> Iterator[_Read]:
+    """Give the rows on which a run measured its accuracy, within the memory of the run."""
+    record = {} if run is None else run.read_settings()
+    trained, is_kept = record.get("settings", {}), record.get("keep_data", True)
+    measured = trained.get("hold_out") or trained.get("valid")
+    if run is None or not (measured and (is_kept or run.data.exists())):
         remedy = Remedy("give data, or train with {}", Call("fit", options=(Option("hold_out", "1/10"),)))
-        raise RunError("without data, calibrate needs a run that held out rows", remedy=remedy)
-    if not run.read_settings().get("keep_data", True) and not run.data.exists():
-        raise RunError(f"{run.path} has not kept the rows that it held out; give data to calibrate on")
-    with reopened(run, run.read_settings(), Execution()) as opened, opened.measured_blocks() as blocks:
+        raise RunError("without data, calibrate needs a run that held out rows and kept them", remedy=remedy)
+    with reopened(run, record, Execution()) as opened, opened.measured_blocks() as blocks:
         each = functools.partial(blocks.each, blocks.starts, range(len(blocks)))
-        yield lambda: ((kept_rows(rows, rows.cost > 0), None) for rows in each())
+        yield lambda: (kept_rows(rows, rows.cost > 0) for rows in each())
 
 
 def _calibrate(model: Model, read: _Read, piece_bytes: int) -> Calibration:
@@ -237,11 +232,8 @@ class _Search:
         warning = None
         if spread == 0 and uniform.slope:
             raise _unfit_scores()
-        if spread == 0:
-            beta, after = 1.0, uniform
-            warning = "the hold-out rows have the same score for all classes; the temperature stays 1"
-        elif -uniform.slope <= _MIN_SLOPE * spread:
-            beta = _MIN_SLOPE / spread
+        if -uniform.slope <= _MIN_SLOPE * spread:
+            beta = _MIN_SLOPE / spread if spread else 1.0
             (after,) = self._evaluate(beta)
             warning = (
                 "the scores say nothing about the labels of the hold-out data, so the probabilities are "

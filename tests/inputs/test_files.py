@@ -175,7 +175,7 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
             evaluate("model", data, **options)
     with pytest.raises(ModelError, match="features of the model have no numbers"):
         evaluate("nameless", "a.txt")
-    with pytest.raises(InputError, match="a pipe can be read only once"):
+    with pytest.raises(InputError, match="a pipe or an iterator can be read only once"):
         calibrate("model", "-")
 
 
