@@ -27,7 +27,7 @@ from streamsvm.data.memory_plan import (
     make_plan,
 )
 from streamsvm.data.order import block_warning
-from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, StoreError
+from streamsvm.errors import Message, Option, PlanError, Remedy, StoreError, wrong_setting
 from streamsvm.losses import get_loss
 from streamsvm.run.weights import LARGEST_FILE
 from streamsvm.settings.fit import Settings
@@ -163,11 +163,8 @@ def find_budget(settings: Settings) -> int:
 def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
     """Raise `SettingsError` if the loss needs groups of rows, and the data called `where` has none."""
     if get_loss(settings.loss).sequences and not has_groups:
-        raise SettingsError(
-            f"the loss {settings.loss} needs to know which rows are a sequence, and {where} does not say it",
-            remedy=GIVE_GROUPS,
-            setting="loss",
-        )
+        problem = f"{settings.loss} needs to know which rows are a sequence, and {where} does not say it"
+        raise wrong_setting("loss", problem, GIVE_GROUPS)
 
 
 def check_dense_duals(spec: Spec, free: int, where: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.value_kinds import SAMPLE_VALUES, warn_of_difference
-from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError, StreamsvmWarning, warn
+from streamsvm.errors import Option, Remedy, RunError, StoreError, StreamsvmWarning, warn, wrong_setting
 from streamsvm.inputs.blocks import blocks_to_score
 from streamsvm.inputs.schema import schema_of_store
 from streamsvm.settings.fit import CLASSES, Settings
@@ -31,7 +31,7 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
     settings, transforms = training.spec.settings, training.transforms
     if settings.valid is None:
         if settings.valid_labels is not None:
-            raise SettingsError("valid_labels is for the matrix of valid; give both", setting="valid_labels")
+            raise wrong_setting("valid_labels", "is for the matrix of valid; give both")
         return None
     with open_held_out(settings, record.get("valid_fingerprint")) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=settings.valid)
@@ -42,10 +42,8 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
         if transforms:  # which may refuse rows
             blocks.store.rows(0, min(_CHECKED_ROWS, held_out.n_rows))
         if held_out.multilabel and settings.splits > 1 and settings.split == CLASSES:
-            raise SettingsError(
-                f"valid is for data of one label a row with {CLASSES} split, and {held_out.path} has several",
-                setting="valid",
-            )
+            problem = f"is for data of one label a row with {CLASSES} split, and {held_out.path} has several"
+            raise wrong_setting("valid", problem)
         if not held_out.multilabel:
             known = int(held_out.class_counts[np.isin(held_out.classes, raw.classes)].sum())
             if not known:

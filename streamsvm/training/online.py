@@ -30,8 +30,8 @@ from streamsvm.errors import (
     PlanError,
     Remedy,
     RunError,
-    SettingsError,
     StreamsvmError,
+    wrong_setting,
 )
 from streamsvm.inputs.schema import reading_of
 from streamsvm.kernels.tally import CORRECT, EMPTY
@@ -320,7 +320,7 @@ def resume_stream(
     if record["input"].get("kind") == STORE:
         opened = StoreStream.from_record(record["input"], store)
     elif store is not None:
-        raise SettingsError(f"store does not apply: {run.path} learns from a stream", setting="store")
+        raise wrong_setting("store", f"does not apply: {run.path} learns from a stream")
     else:
         assert open_stream is not None  # `fit` alone resumes runs without it, and those of its own
         opened = contextlib.nullcontext(open_stream(record["input"]))
@@ -334,10 +334,8 @@ def _fitted(online_settings: OnlineSettings, stream: Stream, n_features: int) ->
     """Fit the transforms to so many features; raise `SettingsError` for one that needs all rows."""
     for each in parse_transforms(online_settings.transform):
         if each.array_dtype is not None:
-            raise SettingsError(
-                f"transform: {each.name} needs facts of all rows, and online reads each once; train with fit",
-                setting="transform",
-            )
+            problem = f"{each.name} needs facts of all rows, and online reads each once; train with fit"
+            raise wrong_setting("transform", problem)
     data = FittingData(n_features, stream.feature_names, stream.index_base, None)
     return fit_without_rows(online_settings.transform, data)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
-from streamsvm.errors import SettingsError
+from streamsvm.errors import wrong_setting
 from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.feature_weights import FeatureWeights
@@ -45,10 +45,8 @@ class Center(FeatureWeights):
 
     def fitted(self, data: FittingData) -> Self:
         if data.statistics is not None and data.numbers is None:
-            raise SettingsError(
-                "transform: center needs columns of numbers, of a table or a dense matrix; leave it out",
-                setting="transform",
-            )
+            problem = "center needs columns of numbers, of a table or a dense matrix; leave it out"
+            raise wrong_setting("transform", problem)
         return super().fitted(data)
 
     def weights(self, statistics: Statistics) -> np.ndarray:

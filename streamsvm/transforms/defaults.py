@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, describe_values
-from streamsvm.errors import Option, Remedy, ScaleWarning, SettingsError, warn
+from streamsvm.errors import Option, Remedy, ScaleWarning, warn, wrong_setting
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store.store import Store
 from streamsvm.transforms import parse_transforms
@@ -51,14 +51,9 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
         are_logarithms = not seen.integers and seen.largest < _LARGEST_LOGARITHM and not is_signed
         steps = {each.name for each in parse_transforms(settings.transform)}
         if are_logarithms and steps & COUNT_TRANSFORMS and "counts" not in steps:
-            raise SettingsError(
-                f"{raw.path}: the values look like log1p of normalised counts, and {settings.transform} is "
-                "for counts",
-                remedy=Remedy(
-                    "name their layer, leave {} out, or begin it with counts=no", Option("transform")
-                ),
-                setting="transform",
-            )
+            problem = f"{settings.transform} is for counts, and the values of {raw.path} look like logarithms"
+            remedy = Remedy("name their layer, leave {} out, or begin it with counts=no", Option("transform"))
+            raise wrong_setting("transform", problem, remedy)
     return settings if settings.transform is not None else dataclasses.replace(settings, transform=default)
 
 

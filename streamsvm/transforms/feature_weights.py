@@ -19,7 +19,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
-from streamsvm.errors import SettingsError
+from streamsvm.errors import wrong_setting
 from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
@@ -70,10 +70,8 @@ class FeatureWeights(Transform):
 
     def fitted(self, data: FittingData) -> Self:
         if data.statistics is None:
-            raise SettingsError(
-                f"transform: {self.name} needs statistics of all rows, and they come in batches",
-                setting="transform",
-            )
+            problem = f"{self.name} needs statistics of all rows, and they come in batches"
+            raise wrong_setting("transform", problem)
         with np.errstate(divide="ignore", over="ignore"):
             weights = self.weights(data.statistics)
         known = np.isfinite(weights) & (weights > self.above)

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 from streamsvm.data.rows import Rows, sparse_rows
-from streamsvm.errors import SettingsError
+from streamsvm.errors import wrong_setting
 from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
 from streamsvm.transforms.base import FittingData, Transform
@@ -77,11 +77,8 @@ class Hashing(Transform):
 
     def fitted(self, data: FittingData) -> Self:
         if data.names is not None or data.index_base is None:
-            raise SettingsError(
-                "transform: hash takes the numbers of features in LIBSVM text, and this data has none; leave "
-                "it out, or choose features with select=FILE",
-                setting="transform",
-            )
+            problem = "hash takes the numbers of features in LIBSVM text, and this data has none"
+            raise wrong_setting("transform", f"{problem}; leave it out, or choose features with select=FILE")
         return self
 
     def feature_names(self, names: Sequence[str] | None) -> None:

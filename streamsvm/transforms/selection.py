@@ -16,7 +16,7 @@ from streamsvm.base.text import check_local
 from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows, with_matrix
 from streamsvm.data.statistics import Statistics
-from streamsvm.errors import SettingsError, warn
+from streamsvm.errors import SettingsError, warn, wrong_setting
 from streamsvm.kernels.csr import places_of, with_places
 from streamsvm.transforms.base import FittingData, Transform, checked_count
 
@@ -87,11 +87,8 @@ class Select(Transform):
         else:
             for name in wanted:
                 if not (name.isascii() and name.isdecimal() and len(name) < 18):
-                    raise SettingsError(
-                        f"transform: select: {self.path} lists {name!r}, and the features of the data have "
-                        "no names; list numbers",
-                        setting="transform",
-                    )
+                    problem = f"select: {self.path} lists {name!r}, and features of the data have no names"
+                    raise wrong_setting("transform", f"{problem}; list numbers")
             base = data.index_base or 0
             numbers = {name: int(name) - base for name in wanted}
             column = {name: at for name, at in numbers.items() if 0 <= at < data.n_features}
@@ -99,9 +96,7 @@ class Select(Transform):
         unknown = [name for name in wanted if name not in column]
         if not len(columns):
             first = f" (the first is {wanted[0]!r})" if wanted else ""
-            raise SettingsError(
-                f"transform: select: {self.path} lists no feature of the data{first}", setting="transform"
-            )
+            raise wrong_setting("transform", f"select: {self.path} lists no feature of the data{first}")
         if unknown:
             warn(
                 f"{self.path} lists {len(unknown):,} features that the data lacks ({examples(unknown)}); "

@@ -67,6 +67,6 @@ def test_other_values_are_not(cells: anndata.AnnData) -> None:
 
 def test_logarithms_are_not_taken_twice(cells: anndata.AnnData) -> None:
     for transform in ("log1p", "normalize=1e4,log1p"):
-        with pytest.raises(SettingsError, match="X: the values look like log1p of normalised"):
+        with pytest.raises(SettingsError, match="the values of X look like logarithms"):
             fit(cells, label="kind", layer="logs", transform=transform)
         assert names(fit(cells, label="kind", layer="logs", transform=f"counts=no,{transform}"))

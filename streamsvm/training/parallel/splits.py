@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from streamsvm.errors import Option, Remedy, SettingsError
+from streamsvm.errors import Option, Remedy, SettingsError, wrong_setting
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.settings.fit import AUTO, CLASSES, ROWS, Settings
@@ -67,8 +67,5 @@ def why_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool)
 def check_splits(splits: int) -> None:
     """Raise `SettingsError` if there is one split, which a cluster cannot share out."""
     if splits == 1:
-        raise SettingsError(
-            "a cluster has nothing to share out in a run of one split",
-            remedy=Remedy("give {}, of 2 or more", Option("splits")),
-            setting="cluster",
-        )
+        remedy = Remedy("give {}, of 2 or more", Option("splits"))
+        raise wrong_setting("cluster", "has nothing to share out in a run of one split", remedy)
