@@ -27,8 +27,8 @@ def calibrate(
     """Fit the probabilities of a model to hold-out data.
 
     The rows must have taken no part in training. One temperature for all classes, which changes no
-    prediction, is written to the model: predict --proba has probabilities then. Beside it stands how often
-    the labels are right above each probability, for predict --unknown, as the table shows.
+    prediction, is written to the model: predict --proba has probabilities then. So is how often
+    the labels of these rows are right above each probability, for predict --unknown: see the table.
     """
     import streamsvm
 

@@ -103,6 +103,8 @@ def least_probability(record: dict[str, Any], unknown: float | None) -> float | 
         raise ModelError("unknown needs a model that was calibrated", remedy=remedy)
     answered = Answered(**record[format.ANSWERED])
     if np.isnan(threshold := answered.threshold(accuracy)):
-        problem = f"unknown {accuracy:g} has no threshold in the {answered.rows[0]:,} rows of the calibration"
-        raise ModelError(problem, remedy=Remedy("give less, or calibrate on more rows"))
+        problem = (
+            f"no threshold reaches an accuracy of {accuracy:g} on the {answered.rows[0]:,} held-out rows"
+        )
+        raise ModelError(problem, remedy=Remedy("ask for less, or calibrate on more rows"))
     return threshold

@@ -32,7 +32,7 @@ def check_combinations(settings: Any) -> None:
         (by_classes and not settings.can_split_classes, "split",
          "rows with costs, a tree, class weights in one-vs-rest, or a solver other than the default"),
         (settings.from_ is not None and loss.sequences, "from_",
-         f"left out with the loss {name}, whose models cannot be gone on from"),
+         f"left out with the loss {name}, which starts anew"),
         (None not in (settings.from_, settings.transform), "transform",
          "left out where training goes on from a model, whose transforms are applied"),
         (None not in (settings.hold_out, settings.valid), "hold_out",

@@ -22,7 +22,7 @@ from streamsvm.data.groups import row_hashes
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan, cut_blocks
 from streamsvm.data.value_kinds import VALUES_IN
-from streamsvm.errors import InputError, Interrupted, Remedy, SettingsError, StreamsvmWarning, warn
+from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.inputs.schema import reading_of
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model, load_model
@@ -196,7 +196,10 @@ def create(
     _warn_of_quantities(store)
     costs = read_training_costs(settings, store.classes, _class_counts(store, settings), given)
     resolved, chosen = c_of_norms(store, transforms, settings)
-    if search and (sample := find_sample(store, settings)) is not None:
+    sample = find_sample(store, settings) if search else None
+    if by is not None and settings.hold_out is None and sample is None and search and not tuned:
+        warn("nothing is held out", remedy=Remedy("say how much with {}", Option("hold_out", "1/5")))
+    if sample is not None:
         C = search_c(store, sample, settings, resolved.C, costs, how.callbacks)
         resolved = dataclasses.replace(settings, C=C)
     spec, slice_rows = specify(resolved, store), 0

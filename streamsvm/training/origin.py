@@ -97,7 +97,7 @@ def _with_features(raw: Store, model: Model) -> Store:
     alike &= (own is None) == (names is None) and raw.meta.get("encoding") == model.record.get("encoding")
     if not alike:
         raise StoreError(
-            f"{where}: the names, numbers or columns of its features are of another kind than the model's",
+            f"{where}: its features have other kinds of names, numbers or columns than the model's",
             remedy=Remedy("make a store of it with {}", Call("convert", options=(Option("like"),))),
         )
     if own is None or names is None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.data.hold_out import is_trained_on
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, describe_values
 from streamsvm.errors import Option, Remedy, ScaleWarning, warn, wrong_setting
@@ -44,7 +45,7 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
     numbers = any(each["type"] == "number" for each in columns)
     default = TABLE_DEFAULT if numbers else OTHER_DEFAULT
     if raw.meta.get(format.ANNDATA) and settings.transform != NONE:
-        values = next(raw.pieces(SAMPLE_VALUES, 0, raw.n_rows))[1].data
+        values = _first_values(raw, settings)
         seen, is_signed = describe_values(values), values.min(initial=0) < 0
         if seen.integers and seen.largest > 1 and not is_signed:
             default = COUNTS_DEFAULT
@@ -55,6 +56,15 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
             remedy = Remedy("name their layer, leave {} out, or begin it with counts=no", Option("transform"))
             raise wrong_setting("transform", problem, remedy)
     return settings if settings.transform is not None else dataclasses.replace(settings, transform=default)
+
+
+def _first_values(raw: Store, settings: Settings) -> np.ndarray:
+    """Return values of the first rows that are trained on."""
+    for begin, rows in raw.pieces(SAMPLE_VALUES, 0, raw.n_rows):
+        used = is_trained_on(raw, settings, begin, begin + rows.n_rows)
+        if used.any():
+            return rows.data[np.repeat(used, np.diff(rows.indptr))]
+    return np.empty(0)
 
 
 def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:
