@@ -109,10 +109,11 @@ def open_store(
         record = container.record(format.STORE_ATTR)
         if record is not None:
             _refuse(path, "a store that streamsvm wrote has one matrix", matrix)
-            if hold_out_by not in (None, record.get("hold_out_by")):
+            store = _open_native(container, record, label if labelled else None, sample_weight)
+            if hold_out_by not in (None, store.meta.get("hold_out_by")):
                 again = Remedy("convert its data again with {}", Option("hold_out_by", hold_out_by))
                 raise StoreError(f"{path} has no column {hold_out_by!r} to hold out by", remedy=again)
-            return _open_native(container, record, label if labelled else None, sample_weight)
+            return store
         if container.is_matrix:
             _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
             label = default_label if label is None and labels is None else label

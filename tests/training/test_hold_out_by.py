@@ -97,6 +97,18 @@ def test_other_values_of_the_held_out_groups_train_to_the_same_bytes(
     assert one.record["class_weights"] == pytest.approx(alone.record["class_weights"])
 
 
+def test_held_out_groups_do_not_choose_the_default_transform() -> None:
+    rows = [f"r{i}" for i in range(N)]
+    obs = pd.DataFrame({"label": LABELS, "donor": DONORS}, rows).astype(str)
+    ones = np.minimum(4 * COUNTS, 1)
+    one, other = (
+        fit(anndata.AnnData(sp.csr_matrix(X), obs), hold_out="2/5", **OF_OBS)
+        for X in (ones, np.where(HELD[:, None], 4 * COUNTS, ones))
+    )
+    assert [each.name for each in one.transforms] == ["bias"]
+    check_same(one, other)
+
+
 def store_of(values: Any, qid: np.ndarray = NO_NUMBERS) -> ArrayStore:
     rows = as_rows(sp.csr_array((len(values), D)), np.zeros(len(values)))
     return ArrayStore(rows._replace(qid=qid, hold_out_by=group_hashes(values)), {"classes": ["a", "b"]}, D)
