@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.errors import Call, ModelError, Remedy
+from streamsvm.errors import Call, ModelError, Remedy, wrong_setting
 from streamsvm.settings import checks
 
 ACCURACIES = (0.8, 0.9, 0.95, 0.98, 0.99, 0.999)  # whose thresholds are shown
@@ -90,14 +90,17 @@ class AnswerCounts:
         return Answered(thresholds.tolist(), *reached.tolist())
 
 
-def least_probability(record: dict[str, Any], unknown: float | None) -> float | None:
+def least_probability(record: dict[str, Any], unknown: float | None, label: Any) -> float | None:
     """Return the threshold by a model's record for the accuracy `unknown`; None stays None.
 
-    Raises `SettingsError` if it is no accuracy, `ModelError` if the model has no threshold for it.
+    Raises `SettingsError` if it is no accuracy, or `label`, that of unknown rows, is a class; `ModelError` if
+    the model has no threshold for it.
     """
     if unknown is None:
         return None
     accuracy = checks.ACCURACY.checked("unknown", unknown)
+    if str(label) in record["classes"]:
+        raise wrong_setting("unknown_label", f"must be no class of the model, and {str(label)!r} is one")
     if format.ANSWERED not in record:
         remedy = Remedy("{} does it, on rows that its run held out, or on other data", Call("calibrate"))
         raise ModelError("unknown needs a model that was calibrated", remedy=remedy)

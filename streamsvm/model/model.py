@@ -365,7 +365,9 @@ class Model(Readable):
         -----
         For data that does not fit in memory, see `streamsvm.predict`.
         """
-        best = functools.partial(self.best_classes, least=least_probability(self.record, unknown))
+        best = functools.partial(
+            self.best_classes, least=least_probability(self.record, unknown, unknown_label)
+        )
         labels = self.classes_ if unknown is None else np.append(self.classes_, unknown_label)
         return np.asarray(labels[self._of_rows(X, best, np.int64, groups=groups)])
 

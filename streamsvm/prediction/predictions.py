@@ -204,7 +204,7 @@ def predict(
     n_workers, asked = count_workers(workers), ScoringSettings(**settings)
     best = _Best(model, top_k, threshold, proba=proba, margins=is_table(out))
     labels, class_names = model.classes_, model.class_names
-    if (least := least_probability(model.record, unknown)) is not None:
+    if (least := least_probability(model.record, unknown, unknown_label)) is not None:
         labels, class_names = np.append(labels, unknown_label), np.append(class_names, str(unknown_label))
     several, scored = len(sources) > 1, scores or proba
     with ExitStack() as stack:

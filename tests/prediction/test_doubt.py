@@ -131,6 +131,7 @@ def test_refusals(model: Model, tmp_path: Path) -> None:
     cases: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
         (predict, "held", {"unknown": 0.9}, ModelError, r"was calibrated; `calibrate\(\.\.\.\)` does it"),
         (predict, "model", {"unknown": 0.999}, ModelError, "no threshold reaches an accuracy of 0.999"),
+        (predict, "model", {"unknown": 0.9, "unknown_label": NAMES[0]}, SettingsError, "must be no class"),
         *((predict, "model", {"unknown": each}, SettingsError, of_accuracy) for each in (0, 1, True, "0.9")),
         *((predict, "model", {"unknown": 0.9, name: 2}, SettingsError, "gives several labels a row")
           for name in ("top_k", "threshold")),
