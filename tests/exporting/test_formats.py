@@ -169,11 +169,14 @@ def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_pa
         estimator_of(numbers, tmp_path / "n.joblib").predict(frame * np.nan)
     model.record["encoding"]["text"]["columns"].append("second")
     numbers.record["encoding"]["columns"][0]["date"] = "days"
-    for each, name in ((model, "t.onnx"), (model, "t.joblib"), (numbers, "d.joblib")):
-        with pytest.raises(ModelError, match=r"cannot encode columns of (text|dates); export to streamsvm"):
-            export_model(each, tmp_path / name)
-    del numbers.record["encoding"]["columns"][0]["date"]
+    refused = r"cannot encode columns of (text|dates); export to streamsvm"
+    for each in model, numbers:
+        with pytest.raises(ModelError, match=refused):
+            export_model(each, tmp_path / "t.joblib")
     pytest.importorskip("onnx")
+    with pytest.raises(ModelError, match=refused):
+        export_model(model, tmp_path / "t.onnx")
+    del numbers.record["encoding"]["columns"][0]["date"]
     with pytest.raises(ModelError, match="column 'label' has the name of an output; export to sklearn"):
         export_model(numbers, tmp_path / "n.onnx")
 
