@@ -162,7 +162,8 @@ def fit(
         if encoding is not None:
             data = hashed(data, encoding, asked.dtype, InputError)
         check_is_matrix(data)
-        tables["columns"], of_files = divided(reading, data, TEXT_SETTINGS if are_texts else COLUMN_SETTINGS)
+        applying = COLUMN_SETTINGS if hasattr(data, "columns") else frozenset()
+        tables["columns"], of_files = divided(reading, TEXT_SETTINGS if are_texts else applying)
         check_of_matrix(
             settings, **of_files, out=out, cluster=cluster, force=force,
             resume_or_start=resume_or_start, keep_data=not keep_data,
@@ -200,9 +201,8 @@ def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
     return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
 
 
-def divided(reading: ReadingSettings, data: Any, names: Set[str]) -> list[dict[str, Any]]:
-    """Return those of the settings `names` that are given for texts or a DataFrame, and the others."""
-    applying = names if hasattr(data, "columns") or names is TEXT_SETTINGS else frozenset()
+def divided(reading: ReadingSettings, applying: Set[str]) -> list[dict[str, Any]]:
+    """Return the settings of reading that are given: those that apply, and the others."""
     given = reading.given().items()
     return [{name: value for name, value in given if (name in applying) == own} for own in (True, False)]
 

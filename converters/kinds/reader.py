@@ -85,7 +85,7 @@ class Reader(ABC):
         Messages to the user about the reading; complete when all rows are read.
     label_codes : LabelCodes
     texts : list of str or None
-        The texts that the rows yielded last are hashed from; None if rows are not made of text.
+        The texts that the rows yielded last are hashed from; None or empty if rows are not made of text.
     has_texts : bool
         Whether labels were stored as text, in a file that tells texts from numbers; known as `labels` are.
     """

@@ -57,7 +57,16 @@ class TableReader(Reader):
             table.check_has(self._encoding.used)
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
-        yield from self._rows()
+        size = sum(table.path.stat().st_size for table in self._tables)
+        processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
+        encoder = ColumnEncoder(self._encoding, self.options.dtype)
+        parts = with_n_grams(self._checked(encoder), self._encoding, self.options.dtype, processes)
+        for matrix, (self.texts, columns) in parts:
+            indptr = matrix.indptr.astype(np.int64)
+            rows = Rows(matrix.data, matrix.indices, indptr, norm2=NO_NORMS, **columns)
+            self.counts.add(rows)
+            yield rows._replace(numbers=NO_NUMBERS), rows.numbers
+            self.counts.unseen_values, self.counts.missing_values = encoder.unseen, encoder.filled
         self.counts.bytes_read = sum(source.size for source in self.sources)
         self.has_texts = self.label_codes.has_texts and any(table.has_types for table in self._tables)
 
@@ -143,18 +152,6 @@ class TableReader(Reader):
             if table.source is not None:
                 self.sources.append(table.source)
         self.counts.unseen_labels = self.label_codes.unseen
-
-    def _rows(self) -> Iterator[tuple[Rows, np.ndarray]]:
-        size = sum(table.path.stat().st_size for table in self._tables)
-        processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
-        encoder = ColumnEncoder(self._encoding, self.options.dtype)
-        parts = with_n_grams(self._checked(encoder), self._encoding, self.options.dtype, processes)
-        for matrix, (self.texts, columns) in parts:
-            indptr = matrix.indptr.astype(np.int64)
-            rows = Rows(matrix.data, matrix.indices, indptr, norm2=NO_NORMS, **columns)
-            self.counts.add(rows)
-            yield rows._replace(numbers=NO_NUMBERS), rows.numbers
-            self.counts.unseen_values, self.counts.missing_values = encoder.unseen, encoder.filled
 
     def _checked(self, encoder: ColumnEncoder) -> Iterator[tuple[Any, list[str], Any]]:
         """Yield the columns of rows without faults as a matrix, their texts, and what else is known."""

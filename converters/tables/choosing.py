@@ -219,7 +219,7 @@ def _not_a_category(name: str) -> Remedy:
 def _described(columns: Sequence[EncodedColumn]) -> list[str]:
     """Return notes about the columns and their features."""
     dates = Encoding(list(columns)).numbers
-    numbers = [name + " (days and year)" * is_date for name, is_date in dates.items()]
+    numbers = [name + " (days and year)" * of_dates for name, of_dates in dates.items()]
     noun = "column" if len(numbers) == 1 else "columns"
     lines = [f"{len(numbers):,} {noun} of numbers: {listed(numbers)}"] if numbers else []
     for column in columns:

@@ -144,6 +144,7 @@ def _numbers_of_dates(moments: np.ndarray, unit: str) -> np.ndarray:
 
 
 def category_text(value: Any) -> str | None:
+    """Return a value of a category as text, None if it is missing; raise `InputError` if it can be none."""
     try:
         return label_text(value)
     except ValueError as error:

@@ -25,7 +25,7 @@ class Frame(Table):
         try:
             self.batch = pa.RecordBatch.from_pandas(X, preserve_index=False)
         except (pa.ArrowException, ValueError, TypeError) as error:
-            problem = f"X has a column of which no table can be made: {error}"
+            problem = f"X has a column that a table cannot hold: {error}"
             raise InputError(problem, remedy=Remedy("make its values numbers, texts or dates")) from None
         columns = [_as_dates(column) for column in self.batch.columns]
         self.batch = pa.record_batch(columns, self.batch.schema.names)

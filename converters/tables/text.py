@@ -51,18 +51,20 @@ def _vectorizer(encoding: TextEncoding, dtype: str) -> Any:
     )  # fmt: skip
 
 
-def ngrams_by_feature(text: str, record: Mapping[str, Any]) -> dict[int, list[str]]:
-    """Return the n-grams of a text by the feature that they are hashed to, each once, in their order."""
+def ngrams_by_feature(texts: Iterable[str], record: Mapping[str, Any]) -> Iterator[dict[int, list[str]]]:
+    """Yield the n-grams of each text by the feature that they are hashed to, each once, in their order."""
     from sklearn.feature_extraction import FeatureHasher
 
     encoding = read_encoding(record, "the model").text
     assert encoding is not None
-    ngrams = list(dict.fromkeys(_vectorizer(encoding, "float64").build_analyzer()(text)))
+    analyze = _vectorizer(encoding, "float64").build_analyzer()
     hasher = FeatureHasher(2**encoding.bits, input_type="string")
-    found: dict[int, list[str]] = defaultdict(list)
-    for feature, ngram in zip(hasher.transform([each] for each in ngrams).indices, ngrams, strict=True):
-        found[feature].append(ngram)
-    return found
+    for text in texts:
+        ngrams = list(dict.fromkeys(analyze(text)))
+        found: dict[int, list[str]] = defaultdict(list)
+        for feature, ngram in zip(hasher.transform([each] for each in ngrams).indices, ngrams, strict=True):
+            found[feature].append(ngram)
+        yield found
 
 
 def with_n_grams(

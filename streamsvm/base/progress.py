@@ -23,7 +23,7 @@ logger.addHandler(logging.NullHandler())  # a program that sets up no logging se
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
 COMPILING = "compiling kernels; this happens once on a machine"
 _listeners: list[Callable[[str], None]] = []  # to compiling
-_SAID_SECONDS = 3600.0  # in which it is not said again that kernels are compiled
+_SAID_SECONDS = 3600.0  # before users are told of compiling again
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
 _BYTES = ("convert", "copy", "read", "verify")  # first words of the stages in which bytes are counted
 _FIGURES = {  # formats of what is measured
@@ -79,7 +79,7 @@ def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
 def tell_of_compiling(said: Path | None = None) -> None:
     """Tell all who listen, before something is compiled; a stream that is full or closed does not stop it.
 
-    If the file `said` was made or touched within an hour, they know it from this command or one before.
+    Nobody is told if the file `said` was touched within an hour, by this command or an earlier one.
     """
     if said is not None and _listeners:
         with suppress(OSError):

@@ -68,7 +68,7 @@ class RowsToScore:
     unlabelled : int
         Rows that are left out because they have no label; of a file that is converted, set at its end.
     texts : sequence of str or None
-        The texts that the rows yielded last are hashed from, of a file or in memory; else None.
+        The texts that the rows yielded last are hashed from, of a file or in memory; else None or empty.
     """
 
     model: Model

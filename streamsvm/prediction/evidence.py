@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,13 @@ def with_evidence(
     most : int
         Largest number of features of a row; of equal shares the first features are taken.
     texts : sequence of str, or None
-        The texts of all `rows`, whose n-grams name the features. A name has all n-grams of the text that are
-        hashed to the feature, joined by " + ".
+        The texts of all `rows`, if they are of text; their n-grams name the features. A name has all n-grams
+        of the text that are hashed to the feature, joined by " + ".
     """
-    name, found = feature_namer(model), []
-    for at, (code, others) in enumerate(zip(batch.codes[:, 0], scores.copy(), strict=True), begin):
+    name, found, own = feature_namer(model), [], (texts or ())[begin : begin + len(scores)]
+    ngrams = converters().ngrams_by_feature(own, model.record["encoding"]) if own else itertools.repeat({})
+    each_row = zip(batch.codes[:, 0], scores.copy(), ngrams, strict=False)
+    for at, (code, others, hashed) in enumerate(each_row, begin):
         others[code] = -np.inf
         second = [others.argmax()] if len(others) > 1 else []
         row = sparse_rows(row_span(rows, at, at + 1), index_dtype(model.n_features))
@@ -49,11 +52,8 @@ def with_evidence(
         pieces = (each[:, code] - each[:, second].sum(axis=1) for _, each in model.scores(values))
         shares = np.concatenate([np.zeros(0), *pieces])
         shares[len(shares) - (model.bias is not None) :] = 0
-        best = np.argsort(-shares, kind="stable")[:most]
-        best = best[shares[best] > 0]
+        best = np.argsort(-shares, kind="stable")[: min(most, np.count_nonzero(shares > 0))]
         pairs: Pairs = list(zip(map(name, row.features[best].tolist()), shares[best].tolist(), strict=True))
-        if texts and pairs:
-            ngrams = converters().ngrams_by_feature(texts[at], model.record["encoding"])
-            pairs = [(x if isinstance(x, str) else " + ".join(ngrams[x]), share) for x, share in pairs]
+        pairs = [(" + ".join(hashed[x]) if x in hashed else x, share) for x, share in pairs]
         found.append(pairs)
     return batch._replace(evidence=found)

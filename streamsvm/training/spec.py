@@ -114,9 +114,10 @@ class Spec:
 
     @property
     def sparse_bytes(self) -> int | None:
-        """Size of an index of sparse weights; None with few classes or a loss that cannot have them.
+        """Size of an index of sparse weights, or None.
 
-        Nor has a training that goes on from a model, whose weights are mostly not 0.
+        There is none with few classes, with a loss that cannot have sparse weights, and in a training that
+        goes on from a model, whose weights are mostly not 0.
         """
         is_few = self.n_classes < memory_plan.MANY_CLASSES or self.settings.from_ is not None
         touches_all = self.loss.extra_columns > 0  # each visit moves the weights of all classes

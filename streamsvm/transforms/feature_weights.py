@@ -144,7 +144,7 @@ class DocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class Scale(FeatureWeights):
-    """Weights of one over the spread of each feature, of a table of each column of numbers; zeros stay zeros.
+    """Weights of one over the spread of each feature, in a table only of columns of numbers.
 
     Parameters
     ----------

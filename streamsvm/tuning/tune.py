@@ -96,7 +96,7 @@ def tune(
     tables = without_tables(settings)
     common = {**settings, "valid": asked.valid}
     if paths is None:
-        tables["columns"], of_files = divided(reading, data, COLUMN_SETTINGS)
+        tables["columns"], of_files = divided(reading, COLUMN_SETTINGS if hasattr(data, "columns") else set())
         check_of_matrix(common, **of_files, out=out, cluster=cluster, force=force)
     else:
         check_of_store(out, y=y, groups=groups, **{name: tables.get(name) for name in OF_ROWS})
