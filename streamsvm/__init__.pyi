@@ -232,11 +232,11 @@ def fit(
         the length of the path between them. Or a mapping of child to parent.
     transform : str | Sequence[str] | None
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
-        binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value];
-        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
-        center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, and other data bias. Or a list of
-        such texts. A DataFrame is a table. ``bias`` is a constant feature with the coefficients
-        `Model.intercept_`. Transforms that need facts of all rows read the data once more.
+        binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value],
+        fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns
+        of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, and other data
+        bias. Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the
+        coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
         ``docs/transforms.md`` explains each.
     valid_labels : str | Path | None
         Labels of the matrix that valid names.
@@ -506,11 +506,11 @@ def plan(
         the length of the path between them. Or a mapping of child to parent.
     transform : str | Sequence[str] | None
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
-        binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value];
-        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
-        center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, and other data bias. Or a list of
-        such texts. A DataFrame is a table. ``bias`` is a constant feature with the coefficients
-        `Model.intercept_`. Transforms that need facts of all rows read the data once more.
+        binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value],
+        fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns
+        of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, and other data
+        bias. Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the
+        coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
         ``docs/transforms.md`` explains each.
     valid_labels : str | Path | None
         Labels of the matrix that valid names.
@@ -692,7 +692,7 @@ def online(
         Precision of weights, duals and scores; sums and objectives are always float64.
     transform : str | Sequence[str]
         What is done with each row first, in this order, in training and by the model: counts,
-        normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value]; or none.
+        normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none.
     label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
         default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.errors import ModelError, extra
 from streamsvm.exporting.columns import raw_transformer
-from streamsvm.exporting.folding import FoldedModel, Step, fold, two_class_difference
+from streamsvm.exporting.folding import Cosines, FoldedModel, Step, fold, two_class_difference
 from streamsvm.model.model import Model
 
 _MAX_DENSE = 2**24  # coefficients: more may be a sparse matrix
@@ -34,9 +34,9 @@ def write_estimator(model: Model, path: Path, *, prune: float) -> None:
     raw = raw_transformer(model)
     folded = fold(model, prune)
     steps = [found for step in folded.steps for found in _transformers(step, model)]
-    steps.append(_linear_svc(model, folded))
     for step in steps:
         step.n_features_in_ = model.n_features_in_
+    steps.append(_linear_svc(model, folded))
     if raw is not None:
         if any(getattr(step, "with_mean", False) for step in steps):  # which takes no sparse rows
             raw.sparse_output_ = False
@@ -53,7 +53,7 @@ def _linear_svc(model: Model, folded: FoldedModel) -> Any:
     if len(model.classes_) == 2:
         coef, intercept = two_class_difference(folded)
     svm = LinearSVC(C=float(model.record.get("C") or 1))
-    svm.classes_ = model.classes_
+    svm.classes_, svm.n_features_in_ = model.classes_, coef.shape[0]
     n = coef.shape[0] * coef.shape[1]
     sparse = n > _MAX_DENSE and sum(each.nbytes for each in (coef.data, coef.indices, coef.indptr)) < 8 * n
     svm.coef_ = coef.T.tocsr() if sparse else np.ascontiguousarray(coef.T.toarray())
@@ -68,6 +68,8 @@ def _transformers(step: Step, model: Model) -> list[Any]:
 
     if isinstance(step, np.ndarray):
         return [_scaling(*step)]
+    if isinstance(step, Cosines):
+        return [_sampler(step)]
     if step.name == "log1p":
         return [preprocessing.FunctionTransformer(np.log1p, validate=True, accept_sparse=True)]
     if step.name == "l2":
@@ -78,6 +80,15 @@ def _transformers(step: Step, model: Model) -> list[Any]:
         target = np.full(model.n_features_in_, step.target)  # type: ignore[attr-defined]
         return [preprocessing.Normalizer("l1"), _scaling(target, np.zeros_like(target))]
     raise ModelError(f"the model transforms rows by {step.name}, which scikit-learn has no transformer for")
+
+
+def _sampler(step: Cosines) -> Any:
+    from sklearn.kernel_approximation import RBFSampler
+
+    sampler = RBFSampler(n_components=len(step.offsets))
+    sampler.random_weights_, sampler.random_offset_ = step.weights, step.offsets
+    sampler._n_features_out = len(step.offsets)
+    return sampler
 
 
 def _scaling(factors: np.ndarray, added: np.ndarray) -> Any:

@@ -107,8 +107,9 @@ def export_model(
     -----
     The transforms ``center``, ``scale``, ``idf``, ``df``, ``select`` and ``bias`` become part of the
     coefficients and intercepts.
-    ``l2``, ``log1p``, ``normalize`` and ``binarize`` can be exported to ``"sklearn"`` and ``"onnx"``,
-    ``clip`` to ``"onnx"``. No other program checks that rows are counts, as the transform ``counts`` does.
+    ``l2``, ``log1p``, ``normalize``, ``binarize`` and ``fourier`` can be exported to ``"sklearn"`` and
+    ``"onnx"``, ``clip`` to ``"onnx"``. No other program checks that rows are counts, as the transform
+    ``counts`` does.
 
     Values of categories that the training data lacked become no feature. If all values of a category are
     numbers, scikit-learn's pipeline compares numbers, and text that is none is an error.

@@ -3,7 +3,7 @@
 Weights of features (scale, idf, df), means (center) and a selection are affine maps of columns, and become
 part of coefficients and intercepts if no other step follows them. With them as vectors, and features that are
 not selected at 0, all steps keep the width of the data: any program that can multiply and add columns can
-follow them.
+follow them. Random Fourier features, the last step, have a matrix with a row for each column of the data.
 """
 
 from __future__ import annotations
@@ -19,16 +19,26 @@ from streamsvm.transforms.bias import Bias
 from streamsvm.transforms.center import Center
 from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.feature_weights import FeatureWeights
+from streamsvm.transforms.fourier import Fourier
 from streamsvm.transforms.selection import Select
 
-Step = Transform | np.ndarray
+
+class Cosines(NamedTuple):
+    """Random Fourier features: x becomes ``sqrt(2 / D) cos(x @ weights + offsets)``."""
+
+    name: str
+    weights: np.ndarray  # (n_features_in, D) float32
+    offsets: np.ndarray  # (D,) float32
+
+
+Step = Transform | np.ndarray | Cosines
 
 
 class FoldedModel(NamedTuple):
     """Steps and coefficients: the scores of x are ``steps(x) @ coef + intercept``."""
 
     steps: list[Step]  # in their order; an array, float64 of shape (2, n_features): factors and summands
-    coef: Any  # scipy.sparse.csr_array of float64, shape (n_features, n_classes), without zeros
+    coef: Any  # scipy.sparse.csr_array of float64, shape (n_features or D, n_classes), without zeros
     intercept: np.ndarray  # (n_classes,) float64
     bias: float | None  # the constant feature whose coefficients times this are the intercepts; None: 0
 
@@ -57,7 +67,8 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
             array[columns] = 1 if isinstance(transform, Select) else transform.array
             last = last - [0 * array, array] if isinstance(transform, Center) else last * array
         elif not isinstance(transform, Counts):  # which only checks
-            steps += [transform] if last is none else [last, transform]
+            step = _cosines(model, transform, columns) if isinstance(transform, Fourier) else transform
+            steps += [step] if last is none else [last, step]
             last = none
     coef, intercept = _sparse(model, columns, prune, bias)
     if last is not none:
@@ -65,6 +76,14 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
             intercept, bias = intercept + last[1] @ coef, bias or 1.0
         coef = scipy.sparse.csr_array(scipy.sparse.diags_array(last[0]) @ coef)
     return FoldedModel(steps, coef, intercept, bias)
+
+
+def _cosines(model: Model, transform: Fourier, columns: np.ndarray) -> Cosines:
+    """Return the transform of the `columns` that are selected, with weights of all columns."""
+    directions, offsets = transform.directions()
+    weights = np.zeros((model.n_features_in_, transform.outputs), np.float32)
+    weights[columns] = directions
+    return Cosines(transform.name, weights, offsets)
 
 
 def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None) -> tuple[Any, np.ndarray]:
@@ -79,6 +98,8 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
     intercept = np.zeros(coef.shape[1])
     if bias is not None:  # its row is the last
         intercept, coef = bias * coef[[-1]].toarray()[0], coef[:-1]
+    if model.transforms and isinstance(model.transforms[-1], Fourier):
+        return coef, intercept
     placed = scipy.sparse.eye_array(model.n_features_in_, format="csr")[:, columns]
     return scipy.sparse.csr_array(placed @ coef), intercept
 

@@ -10,7 +10,6 @@ from streamsvm.base.label_values import as_number
 from streamsvm.errors import ModelError, Remedy, warn
 from streamsvm.exporting.folding import fold, two_class_difference
 from streamsvm.model.model import Model
-from streamsvm.transforms import Transform
 
 LABELS_SUFFIX = ".labels"  # added to the name of the file: a line for each number and its label
 _PIECE_SIZE = 2**20  # numbers that are written at a time
@@ -33,7 +32,7 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
         If classes are numbered, or the model's text counts features from 0.
     """
     folded = fold(model, prune)
-    names = [step.name for step in folded.steps if isinstance(step, Transform)]
+    names = [step.name for step in folded.steps if not isinstance(step, np.ndarray)]
     if names:
         raise ModelError(
             f"the model transforms rows by {', '.join(names)}, which LIBLINEAR's text cannot hold",

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.base.text import format_size
 from streamsvm.errors import ModelError, Remedy, extra
 from streamsvm.exporting.columns import table_columns
-from streamsvm.exporting.folding import Step, fold
+from streamsvm.exporting.folding import Cosines, Step, fold
 from streamsvm.model.model import Model
 from streamsvm.model.scoring import is_sparsemax
 
@@ -39,7 +39,8 @@ def write_onnx(model: Model, path: Path, *, prune: float) -> None:
         import onnx
     columns, n_classes = table_columns(model, "ONNX"), len(model.classes_)
     graph = _Graph(onnx, np.dtype(np.float64) if columns else model.dtype)
-    size = model.n_features_in_ * n_classes * graph.dtype.itemsize
+    size = max(model.n_features_in_, model.n_features) * n_classes * graph.dtype.itemsize
+    size += sum(each.held_bytes for each in model.transforms)
     if size > _MAX_BYTES:
         raise ModelError(
             f"coefficients take {format_size(size)}, and ONNX holds 2 GiB; export to sklearn or streamsvm"
@@ -127,6 +128,10 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
     if isinstance(step, np.ndarray):
         scaled = graph.node("Mul", x, graph.constant(step[0]))
         return graph.node("Add", scaled, graph.constant(step[1])) if step[1].any() else scaled
+    if isinstance(step, Cosines):
+        x = graph.node("MatMul", x, graph.constant(step.weights))
+        x = graph.node("Cos", graph.node("Add", x, graph.constant(step.offsets)))
+        return graph.node("Mul", x, graph.constant(np.sqrt(2 / len(step.offsets))))
     if step.name == "log1p":
         return _log1p(graph, x)
     if step.name == "l2":

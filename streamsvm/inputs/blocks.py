@@ -36,12 +36,13 @@ def blocks_to_score(
     *,
     labelled: bool = True,
     transformed: Callable[[Store], Store] | None = None,
+    held_row_bytes: int = 0,
 ) -> Blocks:
     """Divide a store into blocks for a model of data with the classes and features of `like`.
 
     Reading takes `memory` bytes. Labels have the class codes of `like`, and features its order. Features are
     matched by name if both have names; `Blocks.match` describes the match. `transformed` is applied to the
-    store with these features.
+    store with these features. `held_row_bytes` are bytes of each row beside those that are read.
 
     Raises
     ------
@@ -75,6 +76,7 @@ def blocks_to_score(
     if tuple(like.classes) != store.classes:
         store = recoded(store, like.classes, store.label_dtype)
     plan = make_plan(
-        store, dtype=dtype, columns=len(like.classes), memory=memory, keeps_duals=False, in_one_read=True
-    )
+        store, dtype=dtype, columns=len(like.classes), memory=memory, keeps_duals=False, in_one_read=True,
+        held_row_bytes=held_row_bytes,
+    )  # fmt: skip
     return Blocks(store, cut_blocks(store, plan), dtype, match=match, plan=plan)

@@ -13,10 +13,11 @@ from streamsvm.base.converters import converters
 from streamsvm.base.label_values import NO_LABEL
 from streamsvm.base.prefetch import Prefetcher
 from streamsvm.base.threads import count_workers
+from streamsvm.chains.viterbi import piece_bounds
 from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer, without_label
 from streamsvm.data.checks import first_false, first_outside, row_of
 from streamsvm.data.names import warn_of_unknown_features
-from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.data.rows import Rows, kept_rows, row_span
 from streamsvm.data.value_kinds import SAMPLE_VALUES, warn_of_difference
 from streamsvm.errors import ModelError, part_of_memory, warn, wrong_setting
 from streamsvm.inputs.blocks import blocks_to_score
@@ -26,7 +27,7 @@ from streamsvm.model.model import Model
 from streamsvm.settings.scoring import ScoringSettings
 from streamsvm.store import Store, open_store
 from streamsvm.store.kinds import is_read_in_place, kind_of
-from streamsvm.transforms import apply
+from streamsvm.transforms import apply, dense_after
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import transformed
 
@@ -189,7 +190,12 @@ class RowsToScore:
             if names is None:
                 names = np.arange(first + 1, first + 1 + rows.n_rows)
             rows = _fitting(self.model, rows, first, where)
-            yield apply(self.model.transforms, rows, where=where, first=first), names
+            step = max(rows.n_rows, 1)
+            if dense_after(self.model.transforms, False):  # rows may become far larger
+                step = max(1, self.memory // (4 * self.model.n_features * self.model.dtype.itemsize))
+            for begin, end in piece_bounds(rows, step, by_group=True):
+                part = row_span(rows, begin, end)
+                yield apply(self.model.transforms, part, where=where, first=first + begin), names[begin:end]
             first += rows.n_rows
 
     def _of_matrix(self, X: Any, y: Any, groups: Any, label: str | None) -> Read:

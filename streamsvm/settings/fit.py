@@ -208,9 +208,9 @@ class Settings(DataSettings, LossSettings):
     transform: Annotated[str | None, _TRANSFORM] = _model(
         "What is done with each row first, in this order, in training and by the model: normalize[=sum], "
         "log1p, binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, "
-        "l2, bias[=value]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns "
-        "of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, and other data "
-        "bias.",
+        "l2, bias[=value], fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a "
+        "table with columns of numbers has center,scale=std,bias, AnnData with counts "
+        "normalize=1e4,log1p,bias, and other data bias.",
         "Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature "
         "with the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once "
         "more. ``docs/transforms.md`` explains each.", scope=MATRIX, searched=True,

@@ -31,7 +31,7 @@ class OnlineSettings(LossSettings):
     transform: str = _as_in_fit(
         "transform", default=_TRANSFORM, details="",
         help="What is done with each row first, in this order, in training and by the model: counts, "
-        "normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value]; or none.",
+        "normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import VisitPlan
-from streamsvm.transforms import apply, features_after, records_of
+from streamsvm.transforms import apply, dense_after, features_after, records_of
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.fitting import fit_without_rows
 
@@ -71,7 +71,7 @@ class IncrementalLearner:
         self._settings = settings
         self._n_features_in, self._names, self._labels = n_features, names, labels
         self._n_features = features_after(self._transforms, n_features) or 0
-        self._dense = dense
+        self._dense = dense_after(self._transforms, dense)
         self._norms = (0.0, 0)
         self._rows = 0
         self._make()

@@ -106,7 +106,8 @@ class Sparse(View):
     """Rows as CSR, of what gives dense rows."""
 
     def facts(self, inner: Facts) -> Facts:
-        return dataclasses.replace(inner, dense_rows=False)
+        extra = inner.extra_nnz_bytes + 2 * 8  # rows and columns of the values, in int64
+        return dataclasses.replace(inner, dense_rows=False, extra_nnz_bytes=extra)
 
     def rows(self, rows: Rows) -> Rows:
         rows = sparse_rows(rows, format.index_dtype(rows.largest_feature + 1))

@@ -306,7 +306,8 @@ def fit_to_store(
     transforms = known or parse_transforms(settings.transform)
     if raw.kind == IN_MEMORY:
         rows = raw_rows(raw.rows(0, raw.n_rows), raw.n_features, raw.feature_names())
-        return fit_transforms(transforms, rows._replace(numbers=number_columns(raw)), held_out)
+        rows = rows._replace(numbers=number_columns(raw))
+        return fit_transforms(transforms, rows, held_out, seed=settings.seed)
     store = transformed(raw, (), shift_to_text(raw, transforms))
     data = raw_store(store, settings.memory, progress, count_workers(how.threads))
-    return fit_transforms(transforms, data, held_out, memory=settings.memory)
+    return fit_transforms(transforms, data, held_out, memory=settings.memory, seed=settings.seed)

@@ -14,7 +14,6 @@ from streamsvm.inputs.blocks import blocks_to_score
 from streamsvm.inputs.schema import schema_of_store
 from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
-from streamsvm.store.views import as_sparse
 from streamsvm.training.fit_plan import check_has_groups
 from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import first_rows
@@ -87,7 +86,5 @@ def held_out_blocks(held_out: Store, raw: Store, training: Training, held_bytes:
         schema_of_store(raw, "the training data"),
         training.spec.dtype,
         memory - held_bytes,
-        transformed=lambda matched: transformed(
-            matched if training.spec.dense_rows else as_sparse(matched), training.transforms
-        ),
+        transformed=lambda matched: transformed(matched, training.transforms, dense=training.spec.dense_rows),
     )

@@ -53,7 +53,7 @@ from streamsvm.training.store_stream import STORE, StoreStream
 from streamsvm.training.stream import Stream, StreamSource
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.training.visitor import VisitPlan
-from streamsvm.transforms import Transform, parse_transforms, records_of
+from streamsvm.transforms import Transform, dense_after, parse_transforms, records_of
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.fitting import fit_without_rows
 
@@ -287,7 +287,9 @@ def learn_stream(
     """Begin a run over a stream, as `streamsvm.online` describes it."""
     if stream.classes is not None and len(stream.classes) < 2:
         raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
-    _fitted(online_settings, stream, 0)  # refuses transforms before an older run is removed
+    _fitted(
+        online_settings, stream, stream.n_features or 0
+    )  # refuses transforms before an older run is removed
     run = RunDir.at(out)
     record = {
         "version": format.RUN_VERSION,
@@ -350,6 +352,8 @@ def _stream_trainer(
     dtype = np.dtype(settings.dtype)
     transforms = _fitted(online_settings, stream, stream.n_features or 0)
     source = StreamSource(stream, dtype, online_settings.C, transforms)
+    if isinstance(stream, StoreStream) and source.n_features and dense_after(transforms, False):
+        stream.cut_blocks(source.n_features * dtype.itemsize)
     counts = np.zeros(len(stream.classes or ()), np.int64)
     spec = Spec(settings, 0, 0, counts, dense_rows=source.dense_rows)
     files = RunFiles(spec.dual_format(), run, every)

@@ -59,10 +59,7 @@ class StoreStream:
             self._check_rows()
             self.classes: list[str] | None = list(self._given or self.store.classes)
             self.feature_names = self.store.feature_names()
-            with part_of_memory(2):
-                like = dataclasses.replace(schema_of_store(self.store, self.store.path), classes=self.classes)
-                self._blocks = blocks_to_score(self.store, like, np.dtype(dtype), settings.memory // 2)
-            self._blocks.labelled = settings.unseen_label != "keep"
+            self.cut_blocks(0)
         except BaseException:
             self.store.close()
             raise
@@ -70,6 +67,15 @@ class StoreStream:
         self.label_dtype = own if own == TEXT or set(self.classes) <= known else None
         self.n_features: int | None = self.store.n_features
         self.index_base, self.dense_rows = self.store.index_base, self.store.dense_rows
+
+    def cut_blocks(self, row_bytes: int) -> None:
+        """Cut the blocks, for rows of which each takes `row_bytes` more once it is transformed."""
+        like = dataclasses.replace(schema_of_store(self.store, self.store.path), classes=self.classes or ())
+        with part_of_memory(2):
+            self._blocks = blocks_to_score(
+                self.store, like, np.dtype(self._dtype), self._settings.memory // 2, held_row_bytes=row_bytes
+            )
+        self._blocks.labelled = self._settings.unseen_label != "keep"
 
     def _check_rows(self) -> None:
         store = self.store

@@ -14,7 +14,7 @@ from streamsvm.kernels.tally import VISITED
 from streamsvm.run.manifest import RunPosition, StreamPosition
 from streamsvm.training.auto_c import norms_of_c, running_costs
 from streamsvm.training.sources import TrainingBlock
-from streamsvm.transforms import Transform, apply, features_after
+from streamsvm.transforms import Transform, apply, dense_after, features_after
 
 
 class Stream(Protocol):
@@ -98,7 +98,7 @@ class StreamSource:
         self.constant_first = self.n_features is None and any(each.constant for each in transforms)
         takes_any = any(each.takes_any_feature for each in transforms)  # by the numbers in the text
         self._shift = (stream.index_base or 0) if takes_any else int(self.constant_first)
-        self.dense_rows = stream.dense_rows and all(each.keeps_dense for each in transforms)
+        self.dense_rows = dense_after(transforms, stream.dense_rows)
 
     def blocks(self, position: RunPosition) -> Iterator[TrainingBlock]:
         """Yield the blocks behind a position."""

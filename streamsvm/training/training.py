@@ -19,7 +19,6 @@ from streamsvm.settings.fit import NONE, Interval, Settings
 from streamsvm.store import Store, open_stores
 from streamsvm.store.addresses import copy_address
 from streamsvm.store.sliced import sliced
-from streamsvm.store.views import as_sparse
 from streamsvm.training.costs import check_multilabel
 from streamsvm.training.spec import Spec, takes_dense_rows
 from streamsvm.training.trainer import Callbacks
@@ -110,7 +109,7 @@ def rows_to_learn(
 
     They are CSR, unless dense rows may stay dense.
     """
-    store = transformed(raw if takes_dense_rows(settings) else as_sparse(raw), transforms)
+    store = transformed(raw, transforms, dense=takes_dense_rows(settings))
     return sliced(store, slice_rows, settings.seed) if slice_rows else store
 
 

@@ -32,6 +32,7 @@ TRANSFORMS = {  # name in a record, and of a user: module and class
     "hash": ("streamsvm.transforms.hashing", "Hashing"),
     "l2": ("streamsvm.transforms.row_scaling", "L2"),
     "bias": ("streamsvm.transforms.bias", "Bias"),
+    "fourier": ("streamsvm.transforms.fourier", "Fourier"),
 }
 MAX_TRANSFORMS = 16  # transforms one after the other
 
@@ -70,6 +71,8 @@ def _check_order(transforms: Sequence[Transform]) -> None:
     problem = None
     if len(transforms) > MAX_TRANSFORMS:
         problem = f"there are {len(transforms)}, and may be {MAX_TRANSFORMS}"
+    elif "fourier" in names and (names[-1] != "fourier" or {"bias", "fourier"} & set(names[:-1])):
+        problem = "fourier must be the last one, and has no bias: a constant before it does nothing"
     elif "bias" in names[:-1]:
         problem = f"bias must be the last one: {names[names.index('bias') + 1]} would change the constant"
     elif "counts" in names[1:]:
@@ -126,6 +129,13 @@ def features_after(transforms: Sequence[Transform], n_features: int | None) -> i
     for transform in transforms:
         n_features = transform.n_features(n_features)
     return n_features
+
+
+def dense_after(transforms: Sequence[Transform], dense: bool) -> bool:
+    """Return whether rows are dense after the transforms, given whether they are before."""
+    for transform in transforms:
+        dense = dense if transform.dense is None else transform.dense
+    return dense
 
 
 def names_after(transforms: Sequence[Transform], names: Sequence[str] | None) -> Sequence[str] | None:

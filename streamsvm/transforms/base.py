@@ -50,6 +50,8 @@ class FittingData:
         Of the features; None if no transform needs them, or if rows come in batches.
     numbers : ndarray of int64, or None
         The features that are columns of numbers, of a table or a dense matrix; None if there are none.
+    seed : int
+        Of the training.
     """
 
     n_features: int
@@ -57,6 +59,7 @@ class FittingData:
     index_base: int | None
     statistics: Statistics | None
     numbers: np.ndarray | None = None
+    seed: int = 0
 
 
 class Transform:
@@ -72,8 +75,8 @@ class Transform:
     takes_any_feature : bool
         True if rows may have features that training did not see: it then takes the numbers of features as
         they stand in LIBSVM text.
-    keeps_dense : bool
-        Whether dense rows stay dense; else they become CSR. What it makes of rows does not depend on which of
+    dense : bool or None
+        Whether rows are dense after it; None: as they were. What it makes of rows does not depend on which of
         the two they are.
     by_feature : bool
         True if it knows the features by their columns: such a transform does not come before one that takes
@@ -93,7 +96,7 @@ class Transform:
 
     name: ClassVar[str]
     takes_any_feature: ClassVar[bool] = False
-    keeps_dense: ClassVar[bool] = True
+    dense: ClassVar[bool | None] = None
     by_feature: ClassVar[bool] = False
     constant: float = 0.0
     needs: ClassVar[Literal["counts", "variance", "moments"] | None] = None

@@ -13,10 +13,11 @@ from streamsvm.base import format
 from streamsvm.base.prefetch import Prefetcher
 from streamsvm.base.threads import Threads
 from streamsvm.data.hold_out import HeldOutPart
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import PIECE_ROWS, Rows, kept_rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_needed
 from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
-from streamsvm.errors import PlanError
+from streamsvm.errors import PlanError, Remedy, warn, wrong_setting
+from streamsvm.store.ranges import ranges_of
 from streamsvm.store.store import Store
 from streamsvm.transforms import Transform, apply, features_after, parse_transforms
 from streamsvm.transforms.base import FittingData
@@ -28,6 +29,7 @@ DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the
 _SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind of its values is known
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
 _MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice
+_GAMMA_ROWS = 8000  # whose distances give the gamma of `fourier`
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
 
 
@@ -46,6 +48,8 @@ class RawData(NamedTuple):
         Name of the data in errors.
     pieces : callable
         Returns the first row and the rows of each piece of the data; each call reads it again.
+    read : callable
+        Returns the rows of these numbers, which increase.
     sample : iterable of (int, Rows)
         Some of the rows, each piece with the number of its first row.
     statistics : callable
@@ -66,6 +70,7 @@ class RawData(NamedTuple):
     index_base: int | None
     where: str
     pieces: Callable[[], Iterable[tuple[int, Rows]]]
+    read: Callable[[np.ndarray], Rows]
     sample: Iterable[tuple[int, Rows]]
     statistics: Callable[[], Statistics | None] = lambda: None
     numbers: np.ndarray | None = None
@@ -98,6 +103,7 @@ class _Fitting:
     names: Sequence[str] | None
     numbers: np.ndarray | None
     known: Statistics | None = None  # of the features, after the transforms that are fitted
+    seed: int = 0
     fitted: list[Transform] = dataclasses.field(default_factory=list)
     integers: bool = True  # what the values of the sample look like
     largest: float = 0.0
@@ -117,7 +123,7 @@ class _Fitting:
         return needs is not None and (self.known is None or self.known.kind not in (needs, "moments"))
 
     def fit(self, transform: Transform, index_base: int | None) -> None:
-        data = FittingData(self.n_features, self.names, index_base, self.known, self.numbers)
+        data = FittingData(self.n_features, self.names, index_base, self.known, self.numbers, self.seed)
         transform = transform.fitted(data)
         self.known = None if self.known is None else transform.after(self.known)
         self.n_features = transform.n_features(self.n_features) or 0
@@ -132,6 +138,7 @@ def fit_transforms(
     held_out: Sequence[HeldOutPart | None] = (None,),
     *,
     memory: int | None = None,
+    seed: int = 0,
 ) -> list[FittedTransforms]:
     """Fit transforms to training data without each of the parts `held_out`; None holds nothing out.
 
@@ -142,18 +149,19 @@ def fit_transforms(
     fitted.
 
     If `normalize` or `log1p` is among the transforms, and all values of the sample are whole numbers,
-    `Counts` is put before them.
+    `Counts` is put before them. If `fourier` has no gamma, the last reading is for it. `seed` is that of the
+    training.
 
     Raises
     ------
     SettingsError
         If a transform does not apply to the data.
     PlanError
-        If the statistics take more than `memory` bytes.
+        If the statistics, or the rows for gamma, take more than `memory` bytes.
     InputError
         If a transform cannot take a row; names it.
     """
-    fittings = [_Fitting(part, data.n_features, data.names, data.numbers) for part in held_out]
+    fittings = [_Fitting(part, data.n_features, data.names, data.numbers, seed=seed) for part in held_out]
     for first, rows in watch_scales(transforms, data):
         for each in fittings:
             each.add_sample(first, rows)
@@ -183,6 +191,8 @@ def fit_transforms(
                 each.known = statistics
         for each in fittings:
             each.fit(transform, data.index_base)
+    if checked and checked[-1].name == "fourier":
+        _fit_fourier(data, fittings, memory)
     before: dict[str, Any] = {"n_features_in": data.n_features} if transforms else {}
     after: dict[str, Any] = {format.MULTILABEL: True} if data.multilabel else {}
     found = []
@@ -202,6 +212,9 @@ def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
     """
     transforms: list[Transform] = []
     for transform in parse_transforms(text):
+        if transform.record().get("gamma", 0) is None:
+            problem = "fourier needs gamma where rows come in batches"
+            raise wrong_setting("transform", f"{problem}; give it, as in fourier=2048:gamma=0.5")
         if transform != Counts(checked=False):
             transforms.append(transform.fitted(data))
             width = features_after(transforms[-1:], data.n_features) or 0
@@ -233,6 +246,41 @@ def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Stati
     return [builder.result() for builder in builders]
 
 
+def _fit_fourier(data: RawData, fittings: Sequence[_Fitting], memory: int | None) -> None:
+    """Give `fourier` the gamma of pairs of rows, which are read after the transforms before it."""
+    from streamsvm.transforms.fourier import Fourier  # which loads the compiler
+
+    lasts = [each.fitted[-1] for each in fittings if isinstance(each.fitted[-1], Fourier)]
+    if (outputs := lasts[0].outputs) > data.n_rows:
+        problem = f"fourier makes {outputs:,} features, more than the {data.n_rows:,} rows to train on"
+        warn(problem, remedy=Remedy("take fewer"))
+    if lasts[0].gamma is not None:
+        return
+    chosen = [_rows_by_rank(data.n_rows, each) for each in fittings]
+    needed = 2 * 8 * len(chosen[0]) * lasts[0].width  # with the differences
+    if memory is not None and needed > memory:
+        raise PlanError(f"the rows for gamma of fourier take {needed:,} bytes", needed_memory=needed)
+    numbers = np.unique(np.concatenate(chosen))
+    rows = data.read(numbers)
+    for each, last, own in zip(fittings, lasts, chosen, strict=True):
+        kept = apply(each.fitted[:-1], kept_rows(rows, np.isin(numbers, own)), where=data.where)
+        each.fitted[-1] = last.with_gamma(kept, np.argsort(own))
+
+
+def _rows_by_rank(n_rows: int, fitting: _Fitting) -> np.ndarray:
+    """Return up to `_GAMMA_ROWS` rows that are not held out, by the rank of the hashes of their numbers."""
+    from streamsvm.kernels.random import draws
+
+    found = np.empty(0, np.int64)
+    for begin in range(0, n_rows, PIECE_ROWS):
+        numbers = np.arange(begin, min(begin + PIECE_ROWS, n_rows))
+        if fitting.held_out is not None:
+            numbers = numbers[~fitting.held_out.has(numbers)]
+        numbers = np.concatenate([found, numbers])
+        found = numbers[np.argsort(draws(fitting.seed, numbers))[:_GAMMA_ROWS]]
+    return found
+
+
 def raw_store(
     store: Store,
     memory: int,
@@ -258,8 +306,8 @@ def raw_store(
 
     return RawData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
-        lambda: store.pieces(takes, 0, store.n_rows), sample(), store.statistics, numbers,
-        store.multilabel, workers, lambda done: progress(done, store.n_rows),
+        lambda: store.pieces(takes, 0, store.n_rows), lambda at: store.read(ranges_of(at)), sample(),
+        store.statistics, numbers, store.multilabel, workers, lambda done: progress(done, store.n_rows),
     )  # fmt: skip
 
 
@@ -286,5 +334,7 @@ def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> RawDat
     """Return rows in memory as training data."""
     several = len(rows.label_indptr) > 0
     return RawData(
-        rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [(0, rows)], multilabel=several
-    )
+        rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)],
+        lambda numbers: kept_rows(rows, np.isin(np.arange(rows.n_rows), numbers)), [(0, rows)],
+        multilabel=several,
+    )  # fmt: skip

@@ -43,7 +43,7 @@ class Hashing(Transform):
 
     name: ClassVar = "hash"
     takes_any_feature: ClassVar = True
-    keeps_dense: ClassVar = False
+    dense: ClassVar = False
 
     bits: int
     seed: int = 0

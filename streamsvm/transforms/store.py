@@ -13,8 +13,10 @@ from streamsvm.base import format
 from streamsvm.data.names import encoded_names
 from streamsvm.data.rows import Rows, sparse_rows, with_index_dtype
 from streamsvm.store.store import Facts, RowSizes, Store, Whole
-from streamsvm.store.views import View, ViewedStore
-from streamsvm.transforms import Transform, apply, features_after, names_after, records_of
+from streamsvm.store.views import View, ViewedStore, as_sparse
+from streamsvm.transforms import Transform, apply, dense_after, features_after, names_after, records_of
+
+_FLOAT32 = 4  # bytes of a value in a copy for `fourier`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,18 +53,22 @@ class Transformed(View):
         # hash sorts and numbers its values in int64, and then cuts its arrays.
         wide = 8 if any(transform.takes_any_feature for transform in self.transforms) else 0
         extra = wide + inner.dtype.itemsize if self.transforms else 0
-        dense_rows = inner.dense_rows and not self.shift
-        dense_rows &= all(transform.keeps_dense for transform in self.transforms)
+        dense_rows = dense_after(self.transforms, inner.dense_rows and not self.shift)
         if inner.dense_rows and not dense_rows:  # rows and columns of the values, in int64
             extra += 2 * 8
+        nnz = int(self._nnz(inner.nnz, inner.n_rows))
+        extra = max(inner.extra_nnz_bytes, extra)
+        if any(transform.dense for transform in self.transforms):  # whatever number of values it is given
+            given = 2 * (inner.dtype.itemsize + inner.index_bytes) + extra + _FLOAT32
+            extra = -(-given * inner.nnz // max(nnz, 1))
         return dataclasses.replace(
             inner,
             native=inner.native and not self.transforms and not self.shift,
             n_features=self.n_features,
-            nnz=int(self._nnz(inner.nnz, inner.n_rows)),
+            nnz=nnz,
             dense_rows=dense_rows,
             held_bytes=inner.held_bytes + sum(transform.held_bytes for transform in self.transforms),
-            extra_nnz_bytes=max(inner.extra_nnz_bytes, extra),
+            extra_nnz_bytes=extra,
             stored=inner.stored - {"norm2"} if self.transforms else inner.stored,
         )
 
@@ -91,15 +97,18 @@ class Transformed(View):
         return sha.hexdigest()
 
 
-def transformed(store: Store, transforms: Sequence[Transform], shift: int | None = None) -> Store:
-    """Return a view of a store with transformed rows.
+def transformed(
+    store: Store, transforms: Sequence[Transform], shift: int | None = None, *, dense: bool = True
+) -> Store:
+    """Return a view of a store with transformed rows: as CSR unless they may be `dense`.
 
     `shift` is added to the numbers of features before the transforms; by default what makes them those of the
     text, if a transform takes these.
     """
     shift = shift_to_text(store, transforms) if shift is None else shift
     n_features = features_after(transforms, store.n_features + shift) or 0
-    return ViewedStore(store, Transformed(tuple(transforms), shift, n_features, str(store.path)))
+    view = Transformed(tuple(transforms), shift, n_features, str(store.path))
+    return ViewedStore(store, view) if dense else as_sparse(ViewedStore(as_sparse(store), view))
 
 
 def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:

@@ -344,7 +344,7 @@ def test_a_sealed_record_that_does_not_fit_is_refused(folder: Path) -> None:
             ([], [], []), ([0.1, 0.2], [9], [9]), ([0.2, 0.1], [9, 8], [7, 7]), ([0.1, 0.2], [8, 9], [7, 7]),
             ([0.1], [8], [9]), ([0.1], [8], [-1]), ([0.1], ["8"], [7]),
         )),
-        ({"transforms": [{"name": "fourier"}]}, "a transform fourier that this program does not know"),
+        ({"transforms": [{"name": "wavelet"}]}, "a transform wavelet that this program does not know"),
     ]  # fmt: skip
     path = folder / "model.json"
     whole = json.loads(path.read_bytes())

@@ -29,6 +29,7 @@ from streamsvm.store.sliced import sliced
 from streamsvm.store.store import COLUMNS
 from streamsvm.store.views import ViewedStore, matched, recoded, with_labels
 from streamsvm.transforms import parse_transforms
+from streamsvm.transforms.fourier import Fourier
 from streamsvm.transforms.store import transformed
 
 N, D = 90, 40
@@ -56,6 +57,14 @@ def unit(store: Store) -> Store:
     return transformed(store, parse_transforms("l2"))
 
 
+FOURIER = Fourier(70, 0.1, seed=3, width=D)
+
+
+def curved(X: np.ndarray) -> np.ndarray:
+    B, b = FOURIER.directions()
+    return np.sqrt(2 / 70) * np.cos(X @ B.astype(np.float64) + b)
+
+
 def recode(store: Store) -> Store:
     return recoded(store, NEW_CLASSES, "str")
 
@@ -69,6 +78,7 @@ class Case(NamedTuple):
     values: Callable[[np.ndarray], np.ndarray] = lambda X: X
     same_fingerprint: bool = False
     copies: int = 1
+    dense: bool | None = None  # None: as the store
 
 
 CASES = {
@@ -79,6 +89,10 @@ CASES = {
     "recoded": Case(recode, same_fingerprint=True),
     "recoded to fewer": Case(lambda store: recoded(store, FEWER_CLASSES, "str"), same_fingerprint=True),
     "transformed": Case(unit, to_unit),
+    "made dense": Case(lambda store: transformed(store, [FOURIER]), curved, dense=True),
+    "made dense and sparse again": Case(
+        lambda store: transformed(store, [FOURIER], dense=False), curved, dense=False
+    ),
     "joined": Case(lambda store: JoinedStore([recode(store), recode(store)]), copies=2),
     "all": Case(
         lambda store: sliced(unit(JoinedStore([recode(match(with_labels(store)))] * 3)), 4, seed=1),
@@ -186,12 +200,14 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
         wanted = numbers_in(ranges)
         assert sum(read) == len(wanted) == rows.n_rows
         places = truth.places[wanted]
-        assert rows.dense == view.dense_rows == store.dense_rows
+        assert rows.dense == view.dense_rows == (store.dense_rows if case.dense is None else case.dense)
         found = sparse_rows(rows, view.index_dtype)
         csr = sp.csr_array((found.data, found.indices, found.indptr), shape=(rows.n_rows, view.n_features))
         assert csr.has_canonical_format
-        np.testing.assert_allclose(csr.toarray(), truth.values[wanted], rtol=1e-6)
-        np.testing.assert_allclose(rows.norm2, (truth.values[wanted] ** 2).sum(axis=1), rtol=1e-6)
+        rounding = 1e-6 if case.values is curved else 0  # of cosines, which are up to 1
+        np.testing.assert_allclose(csr.toarray(), truth.values[wanted], rtol=1e-6, atol=rounding)
+        norm2 = (truth.values[wanted] ** 2).sum(axis=1)
+        np.testing.assert_allclose(rows.norm2, norm2, rtol=1e-6, atol=rounding)
         np.testing.assert_array_equal(rows.cost, problem.weights[places])
         np.testing.assert_array_equal(rows.qid, [] if problem.groups is None else problem.groups[places])
         np.testing.assert_array_equal(rows.hold_out_by, problem.hold_out_by[places])
@@ -231,7 +247,7 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
     codes = rows.label_codes if several else rows.labels[rows.labels >= 0]
     assert view.class_counts.tolist() == np.bincount(codes, minlength=view.n_classes).tolist()
     assert view.nnz >= len(rows.data)
-    values = "X/data" if not view.dense_rows else "X" if store.native else "X/values"
+    values = "X/data" if not store.dense_rows else "X" if store.native else "X/values"
     assert set(view.arrays) >= ({values, "obs/weight"} if view.members else set())
     assert view.feature_names() is None or len(view.feature_names()) == view.n_features
     assert name == "plain" or view.statistics() is None

@@ -21,7 +21,7 @@ CHAINS = [
     "l2", "normalize", "log1p", "binarize", "clip=0.75", "idf", "df=-0.25", "scale=std", "scale=maxabs",
     "center", f"normalize,select={FEATURES},center,scale=std,bias",
     f"select={FEATURES}", "bias", "bias=0.3", "hash=4", "hash=5,scale=std,bias",
-    f"counts,normalize,log1p,select={FEATURES},scale=std,l2,bias",
+    f"counts,normalize,log1p,select={FEATURES},scale=std,l2,bias", "fourier=70:gamma=0.01", "l2,fourier=9",
 ]  # fmt: skip
 
 
@@ -58,8 +58,9 @@ def test_transforms_of_dense_rows(
             np.testing.assert_array_equal(array, old)  # what is given is not modified
     sparse, dense = stores
     assert dense.dense_rows == (not text.startswith("hash"))
+    assert sparse.dense_rows == ("fourier" in text)
     for start, stop in [(0, N), (3, 4), (5, 5), (90, 140)]:
-        found, expected = dense.rows(start, stop), sparse.rows(start, stop)
+        found, expected = dense.rows(start, stop), sparse_rows(sparse.rows(start, stop), np.dtype(np.int32))
         assert found.dense == dense.dense_rows
         assert found.data.dtype == expected.data.dtype
         assert (np.diff(dense.indptr(start, stop)) >= np.diff(found.indptr)).all()

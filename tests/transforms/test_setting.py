@@ -17,10 +17,13 @@ from streamsvm.transforms import TRANSFORMS, parse_transforms, records_of, trans
 def test_every_transform_can_be_written_and_recorded() -> None:
     text = "counts,normalize=50,log1p,binarize,hash=6,idf,df=-0.5,center,scale=maxabs,clip=3,l2,bias=2"
     text = text.replace("clip", f"select={FEATURES},clip")
-    transforms = parse_transforms(text)
-    assert [transform.name for transform in transforms] == [each.split("=")[0] for each in text.split(",")]
-    assert {transform.name for transform in transforms} == TRANSFORMS.keys()
-    assert transforms_from(records_of(transforms)) == transforms
+    names = set()
+    for chain in text, "fourier=64:gamma=0.5", "l2,fourier=7":
+        transforms = parse_transforms(chain)
+        assert [each.name for each in transforms] == [step.split("=")[0] for step in chain.split(",")]
+        assert transforms_from(records_of(transforms)) == transforms
+        names |= {each.name for each in transforms}
+    assert names == TRANSFORMS.keys()
     assert parse_transforms(" log1p , l2 ") == parse_transforms("log1p,l2")
     assert parse_transforms(None) == []
 
@@ -47,7 +50,11 @@ REFUSED = [
     ("select", "'select' must be select=FILE with a feature a line"),
     ("counts=yes", "'counts=yes' must be counts, or counts=no"),
     ("log1", "there is no transform 'log1'; did you mean log1p?"),
-    ("fourier", "there is no transform 'fourier'; there are counts, normalize, log1p"),
+    ("zzz", "there is no transform 'zzz'; there are counts, normalize, log1p"),
+    *((f"fourier{text}", f"'fourier{text}' must be fourier=D[:gamma=x]")
+      for text in ("", "=0", "=2000000", "=8:gama=1", "=8:gamma=0", "=8:gamma", "=8:gamma=")),
+    *((text, "fourier must be the last one, and has no bias")
+      for text in ("fourier=8,l2", "fourier=8,bias", "bias,fourier=8", "fourier=8,fourier=8")),
     ("", "there is no transform ''"),
     ("log1p,", "there is no transform ''"),
     ("bias,scale=std", "bias must be the last one: scale would change the constant"),
@@ -55,7 +62,7 @@ REFUSED = [
     ("idf,hash=4", "hash must come before idf"),
     ("hash=4,hash=5", "hash can be applied only once"),
     (",".join(["l2"] * 17), "there are 17, and may be 16"),
-]
+]  # fmt: skip
 
 
 def test_what_is_not_a_transform_is_refused() -> None:

@@ -133,7 +133,7 @@ def test_the_pieces_of_the_data_do_not_change_a_bit(signed: sp.csr_array) -> Non
             reads.append(step)
             return ((at, row_span(rows, at, min(at + step, N))) for at in range(0, N, step))
 
-        raw = RawData(N, D, None, None, "rows", pieces, [(0, rows)], numbers=np.arange(D))
+        raw = RawData(N, D, None, None, "rows", pieces, lambda _: rows, [(0, rows)], numbers=np.arange(D))
         found.append(fit_transforms(parse_transforms(text), raw)[0].transforms)
         assert len(reads) == 2  # idf, center and scale share one; l2 changes what the others need
     for transforms in found[1:]:

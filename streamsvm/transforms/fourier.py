@@ -1,0 +1,191 @@
+"""Random Fourier features, whose products approximate a Gaussian kernel (Rahimi & Recht 2007).
+
+A row x becomes z(x) = sqrt(2 / D) cos(x B + b), and z(x)·z(y) is exp(-gamma ‖x - y‖²) up to an error of about
+1 / sqrt(D). B consists of blocks of orthogonal columns, as long as Gaussian ones, which have smaller errors
+(Yu et al. 2016).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamsvm.base.threads import Threads, count_workers, one_thread_each
+from streamsvm.data.rows import Rows, sparse_rows, with_matrix
+from streamsvm.errors import wrong_setting
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.score import score_rows
+from streamsvm.kernels.simd import item, lanes, load, multiply_add, store, zeros_like
+from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
+
+MAX_WIDTH = 4096  # features before it
+_MAX_OUTPUTS = 2**20
+_PART = 64  # columns of B that are in a cache while rows go by: vectors of all processors divide it
+_TILE_ROWS = 256
+_MAX_THREADS = 16
+_SYNTAX = "fourier=D[:gamma=x] with a number D from 1 to 1,048,576 and x above 0, such as fourier=2048"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fourier(Transform):
+    """Random features of a Gaussian kernel: dense rows of `outputs` values, computed in float32.
+
+    Parameters
+    ----------
+    outputs : int
+        D, the number of features.
+    gamma : float or None
+        Of the kernel exp(-gamma ‖x - y‖²). None is replaced, in training, by two over the median squared
+        distance of pairs of rows.
+    seed : int
+        From which the directions are made; that of the training once it is fitted.
+    width : int
+        Features before it; 0 until it is fitted.
+    """
+
+    name: ClassVar = "fourier"
+    by_feature: ClassVar = True
+    dense: ClassVar = True
+
+    outputs: int
+    gamma: float | None = None
+    seed: int = 0
+    width: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.outputs) is not int or not 1 <= self.outputs <= _MAX_OUTPUTS:
+            raise ValueError(_SYNTAX)
+        if self.gamma is not None:
+            object.__setattr__(self, "gamma", checked_number(self.gamma, _SYNTAX, positive=True))
+        if checked_count(self.width, "width") > MAX_WIDTH or checked_count(self.seed, "seed") < 0:
+            raise ValueError(f"fourier takes at most {MAX_WIDTH} features")
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        found = re.fullmatch(r"([0-9]{1,7})(:gamma=(.*))?", value or "")
+        if found is None:
+            raise ValueError(_SYNTAX)
+        return cls(int(found[1]), None if found[3] is None else checked_number(found[3], _SYNTAX))
+
+    def __call__(self, rows: Rows) -> Rows:
+        matrix = np.empty((rows.n_rows, self.outputs), rows.data.dtype)
+        with np.errstate(over="ignore"):  # which makes the row infinite
+            given = rows._replace(data=rows.data.astype(np.float32, copy=False))
+        tiles = range(0, rows.n_rows, _TILE_ROWS)
+        self._directions  # noqa: B018 - made before threads need it
+        with Threads(min(count_workers(None), max(len(tiles), 1), _MAX_THREADS)) as threads:
+            threads.each(functools.partial(self._write_tile, given, matrix), tiles)
+        return with_matrix(rows._replace(indices=None), matrix)
+
+    def _write_tile(self, rows: Rows, matrix: np.ndarray, begin: int) -> None:
+        """Write the features of some rows from `begin` on, part by part, into `matrix`."""
+        end = min(begin + _TILE_ROWS, rows.n_rows)
+        tile, factor = np.empty((end - begin, _PART), np.float32), np.float32(np.sqrt(2 / self.outputs))
+        for first, columns, offsets in zip(itertools.count(0, _PART), *self._directions):
+            if rows.dense:
+                _multiply(rows.data.reshape(rows.n_rows, self.width)[begin:end], columns, tile)
+            else:
+                score_rows(rows, begin, end, columns, tile)
+            tile += offsets
+            with np.errstate(invalid="ignore"):
+                np.cos(tile, out=tile)
+            part = matrix[begin:end, first : first + _PART]
+            np.multiply(tile[:, : part.shape[1]], factor, out=part)
+
+    @functools.cached_property
+    def _directions(self) -> tuple[np.ndarray, np.ndarray]:
+        """B and b in parts of `_PART` columns: shapes (n_parts, width, _PART) and (n_parts, _PART).
+
+        The last part may have columns of zeros at its end.
+        """
+        assert self.gamma is not None
+        rng, d, D = np.random.default_rng(self.seed), self.width, self.outputs
+        n_parts, size = -(-D // _PART), min(d, D)
+        columns, offsets = np.zeros((n_parts * _PART, d), np.float32), np.zeros(n_parts * _PART, np.float32)
+        with one_thread_each:  # because the last bits of a QR depend on the number of threads
+            for begin in range(0, D, size):
+                Q, _ = np.linalg.qr(rng.normal(size=(d, size)))
+                Q *= np.sqrt(2 * self.gamma * rng.chisquare(d, size=size))
+                columns[begin : min(begin + size, D)] = Q.T[: D - begin]
+        offsets[:D] = rng.uniform(0, 2 * np.pi, D)
+        parts = columns.reshape(n_parts, _PART, d).transpose(0, 2, 1)
+        return np.ascontiguousarray(parts), offsets.reshape(n_parts, _PART)
+
+    def directions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return B and b, float32 of shapes (width, outputs) and (outputs,)."""
+        parts, offsets = self._directions
+        columns = parts.transpose(1, 0, 2).reshape(self.width, -1)
+        return columns[:, : self.outputs], offsets.reshape(-1)[: self.outputs]
+
+    @property
+    def held_bytes(self) -> int:
+        # B, and while it is made its transpose, or the arrays of a QR in float64.
+        size = 4 * self.width * (self.outputs + _PART)
+        tiles = 4 * _TILE_ROWS * _PART * _MAX_THREADS
+        return size + max(size, 4 * 8 * self.width * min(self.width, self.outputs)) + tiles
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.record()  # B is made again
+
+    def fitted(self, data: FittingData) -> Self:
+        most = self.width or MAX_WIDTH
+        if not data.n_features:
+            problem = "fourier needs the number of features, which text that comes as a stream does not say"
+            raise wrong_setting("transform", f"{problem}; name a store or model that has it as like")
+        if data.n_features > most:
+            problem = f"fourier takes up to {most:,} features, and there are {data.n_features:,}"
+            raise wrong_setting("transform", f"{problem}: text and other wide data do not need it")
+        seed = self.seed if self.width else data.seed
+        return dataclasses.replace(self, seed=seed, width=data.n_features)
+
+    def with_gamma(self, rows: Rows, ranks: np.ndarray) -> Self:
+        """Take gamma from the distances of the rows of one half, by their ranks, from those of the other."""
+        matrix, half = np.zeros((rows.n_rows, self.width)), rows.n_rows // 2
+        rows = sparse_rows(rows, np.dtype(np.int64))
+        matrix[np.repeat(ranks, np.diff(rows.indptr)), rows.features] = rows.data
+        distance2 = np.square(matrix[:half] - matrix[half : 2 * half]).sum(axis=1)
+        distance2 = distance2[distance2 > 0]
+        if not len(distance2):
+            problem = f"fourier finds no two rows that differ among {half:,} pairs"
+            raise wrong_setting("transform", f"{problem}; give gamma, as in fourier={self.outputs}:gamma=0.5")
+        return dataclasses.replace(self, gamma=2 / float(np.median(distance2)))
+
+    def n_features(self, n_features: int | None) -> int | None:
+        if n_features not in (None, self.width):
+            raise ValueError(f"fourier is of {self.width} features, not {n_features}")
+        return self.outputs
+
+    def feature_names(self, names: Sequence[str] | None) -> None:
+        return None
+
+    def numbers(self, numbers: np.ndarray | None) -> None:
+        return None
+
+    def nnz(self, nnz: Any, n_rows: int = 1) -> Any:
+        return nnz * 0 + n_rows * self.outputs
+
+
+@kernel
+def _multiply(matrix, columns, products):
+    """Write ``matrix @ columns``, four rows at a time; the bits of a row are those of `score_row`."""
+    L, zero, n = lanes(columns), zeros_like(columns), len(matrix)
+    for i0 in range(0, n, 4):
+        i1, i2, i3 = min(i0 + 1, n - 1), min(i0 + 2, n - 1), min(i0 + 3, n - 1)  # or a row again
+        for c in range(0, columns.shape[1], L):
+            s0 = s1 = s2 = s3 = zero
+            for f in range(matrix.shape[1]):
+                w = load(columns, (f, c))
+                s0 = multiply_add(item(matrix, (i0, f)), w, s0)
+                s1 = multiply_add(item(matrix, (i1, f)), w, s1)
+                s2 = multiply_add(item(matrix, (i2, f)), w, s2)
+                s3 = multiply_add(item(matrix, (i3, f)), w, s3)
+            store(products, (i0, c), s0)
+            store(products, (i1, c), s1)
+            store(products, (i2, c), s2)
+            store(products, (i3, c), s3)
