@@ -106,7 +106,7 @@ def main(
             pool.submit(generate, folder / "test.parquet", max(1000, texts // 10), seed + 1, 0.0).result()
         streamsvm, more = [sys.executable, "-m", "streamsvm"], ["--force", "--quiet"]
         convert = ["convert", "train.parquet", "--out", "train.zarr", "--text", "body", "--label", "topic"]
-        fit = ["fit", "train.zarr", "--out", "run", "--memory", "1G", "--loss", loss, "--transform", "none"]
+        fit = ["fit", "train.zarr", "--out", "run", "--memory", "1G", "--loss", loss]
         predict = ["predict", "run", "test.parquet", "--out", "labels"]
         other = [sys.executable, "-c", OTHER, "train.parquet", "test.parquet", "labels", TOPICS]
         ways: dict[str, list[list[Any]]] = {"SGDClassifier.partial_fit": [other]}

@@ -19,7 +19,7 @@ from streamsvm.base.text import format_size
 from streamsvm.errors import InputError, Remedy, wrong_setting
 from streamsvm.settings import checks
 from streamsvm.settings.field import declared
-from streamsvm.settings.online import OnlineSettings, StoreSettings
+from streamsvm.settings.online import TRANSFORM, OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 
 _READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
@@ -116,8 +116,8 @@ def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]
         found["n_features"], found["index_base"] = schema.n_features, schema.resolve_index_base(index_base)
         return found
     hashed = next(f"hash={each.record()['bits']}" for each in schema.transforms if each.takes_any_feature)
-    if settings["transform"] == (default := declared(OnlineSettings)["transform"].default):
-        settings["transform"] = f"{hashed},{default}"
+    if settings["transform"] is None:
+        settings["transform"] = f"{hashed},{TRANSFORM}"
     elif hashed not in settings["transform"].split(","):
         remedy = Remedy("give {}, or leave it out", errors.Option("transform", hashed))
         raise InputError(f"{like} has another feature hash", remedy=remedy)

@@ -633,7 +633,7 @@ def online(
     top: int | None = None,
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
-    transform: str | Sequence[str] = 'bias=0.3',
+    transform: str | Sequence[str] | None = None,
     label: str | None = None,
     labels: str | Path | None = None,
     layer: str | None = None,
@@ -690,7 +690,7 @@ def online(
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
-    transform : str | Sequence[str]
+    transform : str | Sequence[str] | None
         What is done with each row first, in this order, in training and by the model: counts,
         normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none.
     label : str | None

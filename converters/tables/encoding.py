@@ -54,12 +54,19 @@ class EncodedColumn:
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """Hashed n-grams of columns of text."""
+    """Hashed n-grams of columns of text.
+
+    Attributes
+    ----------
+    norm : {"l2"} or None
+        None for counts; "l2" for counts with signs, scaled to the norm 1, beside other columns.
+    """
 
     columns: Annotated[list[str], _NOT_EMPTY]
     analyzer: Literal["word", "char", "char_wb"]
     ngrams: tuple[_Length, _Length]
     bits: Annotated[int, between(1, 30)]
+    norm: Literal["l2"] | None = "l2"
 
     def __post_init__(self) -> None:
         if self.ngrams[0] > self.ngrams[1]:
@@ -101,7 +108,11 @@ class Encoding:
             for name in ("values", "date", "fill", "indicator"):
                 if column[name] is None or column[name] is False:
                     del column[name]
-        return record if self.text is not None else {"columns": record["columns"]}
+        if self.text is None:
+            del record["text"]
+        elif self.text.norm is not None:
+            del record["text"]["norm"]
+        return record
 
 
 def read_encoding(record: Mapping[str, Any], where: object) -> Encoding:

@@ -47,7 +47,7 @@ def _vectorizer(encoding: TextEncoding, dtype: str) -> Any:
         from sklearn.feature_extraction.text import HashingVectorizer
     return HashingVectorizer(
         n_features=2**encoding.bits, analyzer=encoding.analyzer, ngram_range=encoding.ngrams,
-        dtype=np.dtype(dtype).type,
+        norm=encoding.norm, alternate_sign=encoding.norm is not None, dtype=np.dtype(dtype).type,
     )  # fmt: skip
 
 
@@ -62,7 +62,8 @@ def ngrams_by_feature(texts: Iterable[str], record: Mapping[str, Any]) -> Iterat
     for text in texts:
         ngrams = list(dict.fromkeys(analyze(text)))
         found: dict[int, list[str]] = defaultdict(list)
-        for feature, ngram in zip(hasher.transform([each] for each in ngrams).indices, ngrams, strict=True):
+        rows = [[each] for each in ngrams] or [[]]  # scikit-learn takes one or more
+        for feature, ngram in zip(hasher.transform(rows).indices, ngrams, strict=True):
             found[feature].append(ngram)
         yield found
 

@@ -35,7 +35,11 @@ def raw_transformer(model: Model) -> Any:
         from sklearn.feature_extraction.text import HashingVectorizer
 
         bits, analyzer, ngrams = (encoding[name] for name in ("bits", "analyzer", "ngrams"))
-        return HashingVectorizer(n_features=2**bits, analyzer=analyzer, ngram_range=tuple(ngrams))
+        norm = encoding.get("norm", "l2")
+        return HashingVectorizer(
+            n_features=2**bits, analyzer=analyzer, ngram_range=tuple(ngrams),
+            norm=norm, alternate_sign=norm is not None,
+        )  # fmt: skip
     if not (columns := table_columns(model, "scikit-learn")):
         return None
     with extra(ModelError, "a model of a table takes DataFrames of pandas, which is not installed", "pandas"):

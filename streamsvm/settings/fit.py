@@ -210,7 +210,7 @@ class Settings(DataSettings, LossSettings):
         "log1p, binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, "
         "l2, bias[=value], fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a "
         "table with columns of numbers has center,scale=std,bias, AnnData with counts "
-        "normalize=1e4,log1p,bias, and other data bias.",
+        "normalize=1e4,log1p,bias, text without other columns log1p,df=-0.25,l2,bias, and other data bias.",
         "Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature "
         "with the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once "
         "more. ``docs/transforms.md`` explains each.", scope=MATRIX, searched=True,

@@ -14,7 +14,8 @@ from streamsvm.settings.fit import NONE, LossSettings, Settings
 from streamsvm.settings.reading import DataSettings
 
 # Rows are visited once: with a constant of 1, steps for the last classes seen make up most of the intercepts.
-_TRANSFORM = "bias=0.3"
+TRANSFORM = "bias=0.3"
+TEXT_TRANSFORM = f"log1p,l2,{TRANSFORM}"  # of counts of n-grams
 _as_in_fit = functools.partial(as_in, Settings)
 
 
@@ -28,10 +29,11 @@ class OnlineSettings(LossSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    transform: str = _as_in_fit(
-        "transform", default=_TRANSFORM, details="",
+    transform: str | None = _as_in_fit(
+        "transform", details="",
         help="What is done with each row first, in this order, in training and by the model: counts, "
-        "normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none.",
+        "normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none. "
+        f"The default is {TRANSFORM}, and {TEXT_TRANSFORM} for a store of texts.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -161,10 +161,11 @@ class ReadingSettings(CheckedSettings):
 
     @property
     def of_texts(self) -> dict[str, Any]:
-        """Record of the encoding of texts that are in memory."""
+        """Record of the encoding of texts; its column is that of texts in memory."""
         return {
             "columns": ["text"],
             "analyzer": self.analyzer or "word",
             "ngrams": list(self.ngrams or (1, 2)),
             "bits": self.bits or 20,
+            "norm": "l2" if self.columns else None,  # counts of a long text would hide columns beside it
         }

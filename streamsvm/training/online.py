@@ -42,7 +42,7 @@ from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
 from streamsvm.run.manifest import RunPosition, StreamPosition
 from streamsvm.settings.fit import AUTO, Interval
-from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.online import TEXT_TRANSFORM, TRANSFORM, OnlineSettings
 from streamsvm.training.auto_c import c_for
 from streamsvm.training.build import find_workers
 from streamsvm.training.learner import Learner
@@ -55,6 +55,7 @@ from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.training.visitor import VisitPlan
 from streamsvm.transforms import Transform, dense_after, parse_transforms, records_of
 from streamsvm.transforms.base import FittingData
+from streamsvm.transforms.defaults import counts_n_grams
 from streamsvm.transforms.fitting import fit_without_rows
 
 
@@ -287,9 +288,11 @@ def learn_stream(
     """Begin a run over a stream, as `streamsvm.online` describes it."""
     if stream.classes is not None and len(stream.classes) < 2:
         raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
-    _fitted(
-        online_settings, stream, stream.n_features or 0
-    )  # refuses transforms before an older run is removed
+    if online_settings.transform is None:
+        default = TEXT_TRANSFORM if counts_n_grams(stream.record().get("encoding") or {}) else TRANSFORM
+        online_settings = dataclasses.replace(online_settings, transform=default)
+    # Refuse transforms before an older run is removed.
+    _fitted(online_settings, stream, stream.n_features or 0)
     run = RunDir.at(out)
     record = {
         "version": format.RUN_VERSION,

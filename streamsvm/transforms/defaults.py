@@ -7,7 +7,7 @@ thousand times those of the others makes up all of it, so that C is far too smal
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from streamsvm.transforms.base import Transform
 
 TABLE_DEFAULT = "center,scale=std,bias"  # with columns of numbers
 COUNTS_DEFAULT = "normalize=1e4,log1p,bias"  # of AnnData
+TEXT_DEFAULT = "log1p,df=-0.25,l2,bias"  # of counts of n-grams, without other columns
 OTHER_DEFAULT = "bias"
 COUNT_TRANSFORMS = {"normalize", "log1p"}
 _LARGEST_LOGARITHM = np.log1p(1e6)  # of rows that were normalised to at most a million
@@ -41,9 +42,9 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
 
     Raises `SettingsError` for transforms of counts if the values of AnnData seem to be logarithms already.
     """
-    columns = (raw.meta.get("encoding") or {}).get("columns", ())
-    numbers = any(each["type"] == "number" for each in columns)
-    default = TABLE_DEFAULT if numbers else OTHER_DEFAULT
+    encoding = raw.meta.get("encoding") or {}
+    numbers = any(each["type"] == "number" for each in encoding.get("columns", ()))
+    default = TABLE_DEFAULT if numbers else TEXT_DEFAULT if counts_n_grams(encoding) else OTHER_DEFAULT
     if raw.meta.get(format.ANNDATA) and settings.transform != NONE:
         values = _first_values(raw, settings)
         seen, is_signed = describe_values(values), values.min(initial=0) < 0
@@ -56,6 +57,11 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
             remedy = Remedy("name their layer, leave {} out, or begin it with counts=no", Option("transform"))
             raise wrong_setting("transform", problem, remedy)
     return settings if settings.transform is not None else dataclasses.replace(settings, transform=default)
+
+
+def counts_n_grams(encoding: Mapping[str, Any]) -> bool:
+    """Return True if all features are counts of n-grams, by the record of their encoding."""
+    return not encoding.get("columns") and "text" in encoding and encoding["text"].get("norm", "l2") is None
 
 
 def _first_values(raw: Store, settings: Settings) -> np.ndarray:

@@ -50,14 +50,14 @@ def likes(folder: Path) -> Path:
 def test_what_options_and_like_say_together(likes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(likes)
     for like, options, expected in [  # features, index base and transforms; or a message
-        ("train.h5", {}, (64, 1, "bias=0.3")),
+        ("train.h5", {}, (64, 1, None)),
         ("train.h5", {"index_base": 0}, "contradicts train.h5, whose indices start at 1; leave index_base="),
-        ("from-0", {}, (65, 0, "bias=0.3")),
+        ("from-0", {}, (65, 0, None)),
         ("hashed", {}, (None, None, "hash=8,bias=0.3")),
         ("hashed", {"transform": "hash=8,l2"}, (None, None, "hash=8,l2")),
         ("hashed", {"transform": "hash=9"}, "another feature hash; give transform='hash=8', or leave it out"),
     ]:
-        settings: dict[str, Any] = {"transform": "bias=0.3"} | options
+        settings: dict[str, Any] = {"transform": None} | options
         index_base = settings.pop("index_base", None)
         if isinstance(expected, str):
             with pytest.raises(InputError, match=re.escape(expected)):

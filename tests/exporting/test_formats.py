@@ -164,9 +164,10 @@ def test_models_of_tables_take_raw_columns(tmp_path: Path, missing: str, transfo
 
 def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_path: Path) -> None:
     texts, labels = ["the cat sat", "The Dog ran", "a cow, a hat"] * 2, ["p", "q", "r"] * 2
-    model = streamsvm.fit(texts, labels, bits=12, ngrams=(1, 3), analyzer="char", transform="idf,l2")
-    scores = estimator_of(model, tmp_path / "m.joblib").decision_function(pd.Series(texts))
-    np.testing.assert_allclose(scores, model.decision_function(texts), atol=1e-5)
+    for transform in None, "idf,l2":
+        model = streamsvm.fit(texts, labels, bits=12, ngrams=(1, 3), analyzer="char", transform=transform)
+        scores = estimator_of(model, tmp_path / f"{transform}.joblib").decision_function(pd.Series(texts))
+        np.testing.assert_allclose(scores, model.decision_function(texts), atol=1e-5)
     frame = pd.DataFrame({"label": range(6)})
     numbers = streamsvm.fit(frame, labels)
     with pytest.raises(ValueError, match="contains NaN"):

@@ -192,16 +192,23 @@ def test_a_model_that_hashes_features_takes_their_numbers_from_text_as_from_a_st
     np.testing.assert_array_equal(predict("run", "a.txt").labels[:, 0], load_model("run").predict(columns))
 
 
-def test_a_model_of_hashed_text_scores_texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("norm", "default"), [({"norm": None}, ["counts", "log1p", "df", "l2", "bias"]), ({}, ["bias"])]
+)
+def test_a_model_of_hashed_text_scores_texts(
+    norm: dict, default: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As counts; by a record without a norm, as rows of length 1, with signs."""
     monkeypatch.setattr("streamsvm_converters.kinds.table._BATCH_ROWS", 40)
     texts = [" ".join(np.random.default_rng(i).choice(list("abcdefgh"), 9)) for i in range(N)]
+    texts[3] = ""
     weights = np.random.default_rng(4).normal(size=(2**6, K)).astype(np.float32)
-    hashing = {"columns": ["body"], "analyzer": "char", "ngrams": [1, 2], "bits": 6}
+    hashing = {"columns": ["body"], "analyzer": "char", "ngrams": [1, 2], "bits": 6, **norm}
     model = save(
         folder / "texts", weights, index_base=None, encoding={"columns": [], "text": hashing}, label="topic"
     )
     options: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 2), "n_features": 2**6}
-    vectorizer = HashingVectorizer(**options)
+    vectorizer = HashingVectorizer(**options, alternate_sign=not norm, **norm)
     hashed = vectorizer.transform(texts)
     scores = hashed @ weights
     wanted = scores.argmax(axis=1)
@@ -224,11 +231,16 @@ def test_a_model_of_hashed_text_scores_texts(folder: Path, monkeypatch: pytest.M
     np.testing.assert_allclose(model.decision_function(texts), scores, rtol=1e-4, atol=1e-6)
     accuracy = np.mean(wanted == y)
     assert evaluate(model, texts, y).accuracy == evaluate(model, "texts.csv").accuracy == accuracy
-    assert calibrate(model, texts, y).temperature == calibrate(model, "texts.csv").temperature
+    temperature = calibrate(model, "texts.csv").temperature
+    assert calibrate(model, texts, y).temperature == pytest.approx(temperature, rel=1e-12)
     with pytest.raises(ModelError, match=r"X\[1\]: None is no text"):
         model.predict(["a", None])
     with pytest.raises(InputError, match=r"absent\.csv cannot be read"):
         predict(model, ["texts.csv", "absent.csv"])
+    convert(["texts.csv"], "like.zarr", like="texts", label="topic")
+    fit("like.zarr", out="fitted")
+    fit("like.zarr", out="further", from_="fitted")
+    assert [each.name for each in load_model("further").transforms] == default
 
 
 def test_evidence_has_names_and_values_after_the_transforms(folder: Path) -> None:
