@@ -41,6 +41,7 @@ SPLIT = {"rows": ("ww", "cs", "ovr", "logistic"), "classes": ("ww", "ovr", "llw"
 TRANSFORMS = (
     "l2", "bias", "idf,l2", "scale=std,bias", "scale=maxabs", "clip=0.5", "binarize,df=-0.5,l2",
     "hash=5,l2", "select={0}/features.txt,bias=2", "normalize=1e3,log1p,scale=std,clip=3",
+    "scale=std,fourier=40",
 )  # fmt: skip
 
 

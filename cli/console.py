@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, NoReturn, Self, TextIO
 
-from streamsvm_cli.wording import shell_text, shell_value
+from streamsvm_cli.wording import count, shell_text, shell_value
 
 from streamsvm.base.progress import unit_of
 from streamsvm.errors import Interrupted, SettingsError
@@ -153,6 +153,14 @@ class EventTable:
     def __call__(self, event: dict[str, Any]) -> None:
         if event["event"] == "warning":
             warn(event["warning"])
+        elif event["event"] == "choose":
+            trainings, rows = count(event["trainings"], "training"), count(event["rows"], "row")
+            self.console.say(f"{trainings} on a sample of {rows}, with the accuracy on its held-out fifth:")
+        elif event["event"] == "candidate":
+            self.console.say(f"{event['valid_accuracy']:8.4f}  loss {event['loss']:4}  {event['transform']}")
+        elif event["event"] == "chosen":
+            why = ": no other is better by more than a standard error" * event["default"]
+            self.console.say(f"chosen: loss {event['loss']}, transform {event['transform']}{why}")
 
     def line(self, event: dict[str, Any], end: str = "") -> None:
         """Print one line of the table and `end` behind it, the first time below its heading."""

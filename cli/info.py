@@ -89,9 +89,9 @@ def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
     if key == "sources":
         return [f"{each['name']}, {format_size(each['size'])}" for each in value[:_MAX_SOURCES]]
     if key == "transforms":
-        values = ([each[name] for name in each if name not in _FITTED] for each in value)
-        typed = ("=".join(f"{each:g}" if isinstance(each, float) else each for each in own) for own in values)
-        return [",".join(typed)]
+        shown = ([each[name] for name in each if name not in _FITTED] for each in value)
+        texts = ([f"{each:g}" if isinstance(each, float) else str(each) for each in own] for own in shown)
+        return [",".join(":gamma=".join(["=".join(own[:2]), *own[2:]]) for own in texts)]  # of fourier
     if key == "strongest_features":
         return _strongest(value, record["n_classes"])
     return [_text(value)]

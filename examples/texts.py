@@ -56,13 +56,13 @@ print(f"stored: {report.n:,} texts of {report.n_classes} topics, {report.nnz / r
 
 # -- Train ---------------------------------------------------------------------------------------------
 #
-#     streamsvm fit texts.zarr --out run --passes 1
+#     streamsvm fit texts.zarr --out run --transform df=-0.25,l2 --passes 1
 #
-# By default rare words have more weight, and each text the length 1 (docs/measurements/defaults.md compares
-# several transforms). The progressive accuracy is that of each text before it was learned from: with shuffled
-# rows an honest estimate that needs no test data.
+# The transform gives rare words more weight, and each text the length 1 (docs/measurements/data.md compares
+# several). The progressive accuracy is that of each text before it was learned from: with shuffled rows an
+# honest estimate that needs no test data.
 
-result = streamsvm.fit("texts.zarr", out="run", passes=1)
+result = streamsvm.fit("texts.zarr", out="run", transform="df=-0.25,l2", passes=1)
 print(f"trained: progressive accuracy {result.progressive_accuracy:.3f}")
 
 # -- Predict -------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def fit(
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
         largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
         one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
-        chain-structured SVM.
+        chain-structured SVM; auto, for fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
@@ -234,8 +234,9 @@ def fit(
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
         binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value],
         fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns
-        of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, and other data
-        bias. Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the
+        of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, text without other
+        columns log1p,idf,l2,bias, and other data bias. With auto several are compared on a sample of the
+        rows. Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the
         coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
         ``docs/transforms.md`` explains each.
     valid_labels : str | Path | None
@@ -324,14 +325,15 @@ def fit(
         run that is finished gives its result again. So a scheduler can repeat one call.
     report : callable, optional
         Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, and with
-        ``{"event": "ready"}`` when kernels are compiled and loaded; and with "C", before the plan, if C was
-        searched for: what was tried, and the accuracy of each.
+        ``{"event": "ready"}`` when kernels are compiled and loaded; with "C", before the plan, if C was
+        searched for: what was tried, and the accuracy of each; and before that, if transforms or the loss are
+        auto, with "choose", "candidate" for each that is tried, and "chosen".
     progress : bool or callable, optional
         Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
         than a second, and a line if kernels must be compiled. Or a function, called with a stage ("convert",
-        "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (or bytes, of
-        "convert"), and of all. Each pass, and that kernels are compiled, is also a line of `logging` at the
-        level INFO, under the name ``streamsvm``.
+        "choose transform and loss", "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number
+        of rows done (or bytes, of "convert"), and of all. Each pass, and that kernels are compiled, is also a
+        line of `logging` at the level INFO, under the name ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
         training on a matrix, and of a search for C, nothing is kept.
@@ -420,7 +422,7 @@ def plan(
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
         largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
         one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
-        chain-structured SVM.
+        chain-structured SVM; auto, for fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
@@ -508,8 +510,9 @@ def plan(
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
         binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value],
         fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns
-        of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, and other data
-        bias. Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the
+        of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, text without other
+        columns log1p,idf,l2,bias, and other data bias. With auto several are compared on a sample of the
+        rows. Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the
         coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
         ``docs/transforms.md`` explains each.
     valid_labels : str | Path | None
@@ -676,7 +679,7 @@ def online(
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
         largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
         one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
-        chain-structured SVM.
+        chain-structured SVM; auto, for fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
@@ -692,7 +695,8 @@ def online(
         Precision of weights, duals and scores; sums and objectives are always float64.
     transform : str | Sequence[str] | None
         What is done with each row first, in this order, in training and by the model: counts,
-        normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none.
+        normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none. The
+        default is bias=0.3, and log1p,l2,bias=0.3 for a store of texts.
     label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
         default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the

@@ -115,14 +115,15 @@ def fit(
         run that is finished gives its result again. So a scheduler can repeat one call.
     report : callable, optional
         Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, and with
-        ``{"event": "ready"}`` when kernels are compiled and loaded; and with "C", before the plan, if C was
-        searched for: what was tried, and the accuracy of each.
+        ``{"event": "ready"}`` when kernels are compiled and loaded; with "C", before the plan, if C was
+        searched for: what was tried, and the accuracy of each; and before that, if transforms or the loss are
+        auto, with "choose", "candidate" for each that is tried, and "chosen".
     progress : bool or callable, optional
         Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
         than a second, and a line if kernels must be compiled. Or a function, called with a stage ("convert",
-        "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (or bytes, of
-        "convert"), and of all. Each pass, and that kernels are compiled, is also a line of `logging` at the
-        level INFO, under the name ``streamsvm``.
+        "choose transform and loss", "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number
+        of rows done (or bytes, of "convert"), and of all. Each pass, and that kernels are compiled, is also a
+        line of `logging` at the level INFO, under the name ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
         training on a matrix, and of a search for C, nothing is kept.

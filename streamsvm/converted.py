@@ -20,7 +20,7 @@ from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, entered, locked
 from streamsvm.settings.checks import GIVEN
 from streamsvm.settings.field import declared
-from streamsvm.settings.fit import BALANCED, NONE, Settings
+from streamsvm.settings.fit import AUTO, BALANCED, NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
 from streamsvm.store.addresses import local
@@ -170,7 +170,8 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
 
 def _check_before(settings: Settings) -> None:
     """Check what can be checked without the data, before hours may be spent on their conversion."""
-    parse_transforms(settings.transform)
+    if settings.transform != AUTO:
+        parse_transforms(settings.transform)
     for name, each in declared(Settings).items():
         path = getattr(settings, name)
         is_file = "PATH" in each.check.metavar and isinstance(path, str) and path not in (BALANCED, GIVEN)

@@ -166,7 +166,11 @@ def _log(event: dict[str, Any]) -> None:
     elif kind == "rows" and "pass" not in event:  # of a stream, which has no passes
         logger.info("%s rows: %s", f"{event['rows']:,}", _figures(event))
     else:
-        level = logging.INFO if kind in ("search", "tried", "C") else logging.DEBUG
+        level = (
+            logging.INFO
+            if kind in ("search", "tried", "C", "choose", "candidate", "chosen")
+            else logging.DEBUG
+        )
         known = {name: value for name, value in event.items() if name != "event" and value is not None}
         logger.log(level, "%s: %s", kind, ", ".join(f"{name}={value}" for name, value in known.items()))
 

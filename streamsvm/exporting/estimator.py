@@ -85,7 +85,7 @@ def _transformers(step: Step, model: Model) -> list[Any]:
 def _sampler(step: Cosines) -> Any:
     from sklearn.kernel_approximation import RBFSampler
 
-    sampler = RBFSampler(n_components=len(step.offsets))
+    sampler = RBFSampler(gamma=step.gamma, n_components=len(step.offsets))
     sampler.random_weights_, sampler.random_offset_ = step.weights, step.offsets
     sampler._n_features_out = len(step.offsets)
     return sampler

@@ -27,6 +27,7 @@ class Cosines(NamedTuple):
     """Random Fourier features: x becomes ``sqrt(2 / D) cos(x @ weights + offsets)``."""
 
     name: str
+    gamma: float | None
     weights: np.ndarray  # (n_features_in, D) float32
     offsets: np.ndarray  # (D,) float32
 
@@ -83,7 +84,7 @@ def _cosines(model: Model, transform: Fourier, columns: np.ndarray) -> Cosines:
     directions, offsets = transform.directions()
     weights = np.zeros((model.n_features_in_, transform.outputs), np.float32)
     weights[columns] = directions
-    return Cosines(transform.name, weights, offsets)
+    return Cosines(transform.name, transform.gamma, weights, offsets)
 
 
 def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None) -> tuple[Any, np.ndarray]:

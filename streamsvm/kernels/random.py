@@ -5,6 +5,8 @@ They come from SplitMix64 (Steele, Lea & Flood 2014), whose i-th output is ``mix
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
@@ -37,6 +39,15 @@ def draws(seed: int | np.uint64, numbers: np.ndarray) -> np.ndarray:
     keys = np.empty(len(numbers), np.uint64)
     _draw(np.uint64(seed), numbers, keys)
     return keys
+
+
+def draw_integers(seed: int, pieces: Iterable[np.ndarray], most: int) -> np.ndarray:
+    """Return up to `most` of the distinct integers in some arrays: those with the smallest keys, by these."""
+    drawn = np.empty(0, np.int64)
+    for integers in pieces:
+        drawn = np.append(drawn, integers)
+        drawn = drawn[np.argsort(draws(seed, drawn))[:most]]
+    return drawn
 
 
 @inlined

@@ -48,7 +48,11 @@ ROW_LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL if not loss.sequ
 
 
 def get_loss(name: str) -> Loss:
-    """Return the loss `name`; raise `SettingsError` for an unknown one."""
+    """Return the loss `name`; auto stands for the default until it is chosen.
+
+    Raises `SettingsError` for an unknown name.
+    """
+    name = _ALL[0].name if name == "auto" else name
     if name not in LOSSES:
         raise SettingsError(f"unknown loss {name!r}; choose one of {', '.join(LOSSES)}")
     return LOSSES[name]

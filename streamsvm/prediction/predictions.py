@@ -182,6 +182,8 @@ def predict(
         remedy = Remedy("say with {} how many labels a row has at most", Option("top_k"))
         problem = f"needs top_k with {out}: the columns of a table are the same for every row"
         raise wrong_setting("threshold", problem, remedy)
+    if explain is not None and any(each.name == "fourier" for each in model.transforms):
+        raise wrong_setting("explain", "needs features with a meaning, and those of fourier are random")
     if explain is not None and threshold is not None:
         raise wrong_setting("explain", "is for one label a row, threshold for several; leave one of them out")
     # A feature of a row's evidence takes some hundred bytes, a score 4 or 8.

@@ -33,7 +33,7 @@ _model, _training, _weights, _labels, _features, _computing, _cores, _fine = (
     )
 )  # fmt: skip
 _TITLES = "; ".join(f"{name}: {loss.title.partition(' (')[0]}" for name, loss in LOSSES.items())
-_LOSS = checks.one_of(*LOSSES)._replace(accepts="str", metavar="NAME")
+_LOSS = checks.one_of(*LOSSES, AUTO)._replace(accepts="str", metavar="NAME")
 _SOLVERS = dict.fromkeys(each for loss in LOSSES.values() for each in loss.solvers)
 _SOLVER = checks.one_of(*_SOLVERS)._replace(accepts="str", take=str)  # `rules` compares it with the loss
 
@@ -72,8 +72,9 @@ class LossSettings(CheckedSettings):
         "about best on held-out rows of a sample.", default=AUTO, scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     loss: Annotated[str, _LOSS] = _model(
-        f"Formulation of the multi-class SVM. {_TITLES}.", default="ww", scope=ESTIMATOR, searched=True
-    )
+        f"Formulation of the multi-class SVM. {_TITLES}; auto, for fit and tune: ww, cs or ovr2, chosen on a "
+        "sample of the rows.", default="ww", scope=ESTIMATOR, searched=True,
+    )  # fmt: skip
     margin: Annotated[float, checks.NOT_NEGATIVE] = _model(
         "Margin scale M of Weston-Watkins: 1 (default) or 0.5.", scope=ESTIMATOR, searched=True
     )
@@ -210,7 +211,8 @@ class Settings(DataSettings, LossSettings):
         "log1p, binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, "
         "l2, bias[=value], fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a "
         "table with columns of numbers has center,scale=std,bias, AnnData with counts "
-        "normalize=1e4,log1p,bias, text without other columns log1p,df=-0.25,l2,bias, and other data bias.",
+        "normalize=1e4,log1p,bias, text without other columns log1p,idf,l2,bias, and other data bias. With "
+        "auto several are compared on a sample of the rows.",
         "Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature "
         "with the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once "
         "more. ``docs/transforms.md`` explains each.", scope=MATRIX, searched=True,

@@ -10,7 +10,7 @@ from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.settings import checks
 from streamsvm.settings.field import as_in, declared, setting
-from streamsvm.settings.fit import NONE, LossSettings, Settings
+from streamsvm.settings.fit import AUTO, NONE, LossSettings, Settings
 from streamsvm.settings.reading import DataSettings
 
 # Rows are visited once: with a constant of 1, steps for the last classes seen make up most of the intercepts.
@@ -39,10 +39,10 @@ class OnlineSettings(LossSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         loss = get_loss(self.loss)
-        if loss.extra_columns or loss.sequences:
+        if loss.extra_columns or loss.sequences or self.loss == AUTO:
             raise SettingsError(
-                f"the loss {loss.name} needs all classes, or whole sequences, and a stream brings one row "
-                "after the other; train with fit, or with another loss",
+                f"the loss {self.loss} needs all classes, whole sequences or a sample, and a stream brings "
+                "one row after the other; train with fit, or with another loss",
                 setting="loss",
             )
         for name, value in self.one_pass().of_loss.items():

@@ -17,6 +17,8 @@ def check_combinations(settings: Any) -> None:
     refused = (
         (settings.margin not in loss.margins, "margin",
          f"{' or '.join(map(str, loss.margins))} for the loss {name}"),
+        (name == "auto" and (settings.margin, settings.solver) != (loss.margins[0], loss.solvers[0]), "loss",
+         "a name where margin or solver is given"),
         (settings.solver not in loss.solvers, "solver", f"{' or '.join(loss.solvers)} for the loss {name}"),
         *((True, each, f"left out with the loss {name} and the solver {settings.solver}")
           for each in sorted(not_taken)),
@@ -31,8 +33,10 @@ def check_combinations(settings: Any) -> None:
          f"rows with the loss {name}; the losses {losses_with('class_splits')} can be split by classes"),
         (by_classes and not settings.can_split_classes, "split",
          "rows with costs, a tree, class weights in one-vs-rest, or a solver other than the default"),
-        (settings.from_ is not None and loss.sequences, "from_",
+        (settings.from_ is not None and (loss.sequences or name == "auto"), "from_",
          f"left out with the loss {name}, which starts anew"),
+        (loss.sequences and settings.transform == "auto", "transform",
+         f"named with the loss {name}: a sample has no sequences"),
         (None not in (settings.from_, settings.transform), "transform",
          "left out where training goes on from a model, whose transforms are applied"),
         (None not in (settings.hold_out, settings.valid), "hold_out",

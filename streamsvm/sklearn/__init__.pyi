@@ -25,7 +25,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
         largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
         one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
-        chain-structured SVM.
+        chain-structured SVM; auto, for fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None

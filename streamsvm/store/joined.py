@@ -125,6 +125,9 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
         for name, what in _SHARED_FACTS.items():
             if getattr(first, name) != getattr(other, name):
                 raise StoreError(f"{first.path} and {other.path} cannot be joined: only one of them {what}")
+        texts = ((store.meta.get("encoding") or {}).get("text") or {} for store in (first, other))
+        if len({str({**each, "columns": None}) for each in texts}) > 1:
+            raise StoreError(f"{first.path} and {other.path} hash text differently; convert both again")
     if first.grouped:
         raise StoreError(f"{first.path}: data in groups of rows cannot be joined; convert all of it at once")
     names = [store.feature_names() for store in stores]

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,12 +30,13 @@ from streamsvm.model.model import Model, load_model
 from streamsvm.model.results import FitResult
 from streamsvm.model.transform_files import transform_sums
 from streamsvm.run.directory import RunDir, check_place, claimed, locked
-from streamsvm.settings.fit import BALANCED, NONE, Settings
+from streamsvm.settings.fit import AUTO, BALANCED, NONE, Settings
 from streamsvm.store import Store
 from streamsvm.store.arrays import ArrayStore, in_memory
 from streamsvm.store.sliced import sliced
 from streamsvm.store.store import IN_MEMORY
 from streamsvm.training.auto_c import c_of_norms, rows_trained_on
+from streamsvm.training.choose import choose
 from streamsvm.training.costs import check_multilabel, read_training_costs
 from streamsvm.training.fit_plan import check_has_groups, find_slice_rows, plan_fit, plan_rows
 from streamsvm.training.opened import OpenTraining
@@ -179,6 +181,14 @@ def create(
         False to take C of the norms where `find_sample` finds rows to search C on.
     """
     is_in_memory, on_cluster, base = raw.kind == IN_MEMORY, how.cluster is not None, None
+    if AUTO in (settings.transform, settings.loss):
+        old = {} if begun is None else begun.read_settings()
+        if "choice" in old:
+            before = {name: old["settings"][name] for name in ("transform", "loss", "margin", "solver")}
+            settings = dataclasses.replace(settings, **before)
+        else:
+            settings, old["choice"] = choose(raw, settings, how.callbacks, partial(create, given=given))
+        made = {**made, "choice": old["choice"]}
     if settings.from_ is None:
         settings = with_transform(settings, raw)
     else:

@@ -15,6 +15,7 @@ from streamsvm.settings.fit import Settings
 _COMPARED_SEPARATELY = ("version", "settings", "store", "plan", "valid_fingerprint", "checksum")
 _DIFFERENCES = {  # how errors name a difference in one of the other entries
     "C_auto": "with C {}chosen from the data",
+    "choice": "with transforms and loss {}chosen on a sample",
     "files": "with other files, or another way to read them",
     "transforms": "with other transforms",
     format.SUMS: "with other transforms",

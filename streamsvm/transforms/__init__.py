@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, SettingsError
-from streamsvm.settings.fit import NONE
+from streamsvm.settings.fit import AUTO, NONE
 from streamsvm.transforms.base import RowFault, Transform
 
 TRANSFORMS = {  # name in a record, and of a user: module and class
@@ -57,6 +57,7 @@ def parse_transforms(text: str | None) -> list[Transform]:
         if name not in TRANSFORMS:
             near = difflib.get_close_matches(name, TRANSFORMS, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TRANSFORMS)}"
+            hint = "auto stands alone, and is for fit and tune" if name == AUTO else hint
             raise SettingsError(f"there is no transform {name!r}; {hint}", setting="transform")
         try:
             transforms.append(_kind(name).from_text(value if equals else None))
@@ -72,7 +73,7 @@ def _check_order(transforms: Sequence[Transform]) -> None:
     if len(transforms) > MAX_TRANSFORMS:
         problem = f"there are {len(transforms)}, and may be {MAX_TRANSFORMS}"
     elif "fourier" in names and (names[-1] != "fourier" or {"bias", "fourier"} & set(names[:-1])):
-        problem = "fourier must be the last one, and has no bias: a constant before it does nothing"
+        problem = "fourier must be the last one, and goes without bias"
     elif "bias" in names[:-1]:
         problem = f"bias must be the last one: {names[names.index('bias') + 1]} would change the constant"
     elif "counts" in names[1:]:

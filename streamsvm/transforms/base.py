@@ -51,7 +51,9 @@ class FittingData:
     numbers : ndarray of int64, or None
         The features that are columns of numbers, of a table or a dense matrix; None if there are none.
     seed : int
-        Of the training.
+        Seed of the training.
+    n_rows : int
+        Rows that are not held out; 0 if rows come in batches.
     """
 
     n_features: int
@@ -60,6 +62,7 @@ class FittingData:
     statistics: Statistics | None
     numbers: np.ndarray | None = None
     seed: int = 0
+    n_rows: int = 0
 
 
 class Transform:
@@ -81,10 +84,14 @@ class Transform:
     by_feature : bool
         True if it knows the features by their columns: such a transform does not come before one that takes
         any feature.
+    makes_features : bool
+        Whether its features are others, without names, and no columns of numbers.
     constant : float
         Value of the feature that it adds to all rows; 0 if there is none.
     needs : {"counts", "variance", "moments"} or None
         The statistics that `fitted` asks for. The moments have the variance, which centring leaves known.
+    needs_rows : bool
+        Whether `fitted_to_rows` is to be called, too.
     setting : str or None
         The parameter that is the value in ``name=value``, as text. None stands for a value that is left out,
         if there is no default.
@@ -98,8 +105,10 @@ class Transform:
     takes_any_feature: ClassVar[bool] = False
     dense: ClassVar[bool | None] = None
     by_feature: ClassVar[bool] = False
+    makes_features: ClassVar[bool] = False
     constant: float = 0.0
     needs: ClassVar[Literal["counts", "variance", "moments"] | None] = None
+    needs_rows: ClassVar[bool] = False
     setting: ClassVar[str | None] = None
     array_dtype: ClassVar[np.dtype | None] = None
     array: np.ndarray | None = None
@@ -131,6 +140,10 @@ class Transform:
         """
         return self
 
+    def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
+        """Return the transform fitted to rows drawn from those that are not held out; `ranks` order them."""
+        raise NotImplementedError
+
     def after(self, statistics: Statistics) -> Statistics | None:
         """Return the statistics of the transformed data if they follow from those of the data, else None."""
         return None
@@ -144,11 +157,11 @@ class Transform:
 
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
         """Return the names of the features of the transformed rows, given those of the rows."""
-        return names
+        return None if self.makes_features else names
 
     def numbers(self, numbers: np.ndarray | None) -> np.ndarray | None:
         """Return the columns of numbers of the transformed rows, given those of the rows, if any."""
-        return numbers
+        return None if self.makes_features else numbers
 
     def nnz(self, nnz: Any, n_rows: int = 1) -> Any:
         """Return how many values `n_rows` CSR rows have after the transform, at most, given those before."""

@@ -24,7 +24,7 @@ from streamsvm.transforms.base import Transform
 
 TABLE_DEFAULT = "center,scale=std,bias"  # with columns of numbers
 COUNTS_DEFAULT = "normalize=1e4,log1p,bias"  # of AnnData
-TEXT_DEFAULT = "log1p,df=-0.25,l2,bias"  # of counts of n-grams, without other columns
+TEXT_DEFAULT = "log1p,idf,l2,bias"  # of counts of n-grams, without other columns
 OTHER_DEFAULT = "bias"
 COUNT_TRANSFORMS = {"normalize", "log1p"}
 _LARGEST_LOGARITHM = np.log1p(1e6)  # of rows that were normalised to at most a million
@@ -125,4 +125,6 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
         f"the others: {shown}{others}, where others go up to {usual:.3g} or so"
     )
     scaling = "scale=std,bias" if data.numbers is None else TABLE_DEFAULT
+    if transforms and isinstance(outputs := transforms[-1].record().get("outputs"), int):
+        scaling = f"scale=std,fourier={outputs}"
     warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", scaling))))

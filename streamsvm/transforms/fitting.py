@@ -16,7 +16,7 @@ from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.rows import PIECE_ROWS, Rows, kept_rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_needed
 from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
-from streamsvm.errors import PlanError, Remedy, warn, wrong_setting
+from streamsvm.errors import PlanError, wrong_setting
 from streamsvm.store.ranges import ranges_of
 from streamsvm.store.store import Store
 from streamsvm.transforms import Transform, apply, features_after, parse_transforms
@@ -29,7 +29,7 @@ DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the
 _SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind of its values is known
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
 _MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice
-_GAMMA_ROWS = 8000  # whose distances give the gamma of `fourier`
+_DRAWN_ROWS = 8000  # whose distances give the gamma of `fourier`
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
 
 
@@ -119,11 +119,18 @@ class _Fitting:
         """Return a mask of the rows that are not held out, or None; row 0 is number `first`."""
         return None if self.held_out is None else ~self.held_out.has(np.arange(first, first + rows.n_rows))
 
+    def row_numbers(self, n_rows: int) -> Iterator[np.ndarray]:
+        """Yield the numbers of the rows that are not held out."""
+        for begin in range(0, n_rows, PIECE_ROWS):
+            numbers = np.arange(begin, min(begin + PIECE_ROWS, n_rows))
+            yield numbers if self.held_out is None else numbers[~self.held_out.has(numbers)]
+
     def lacks(self, needs: str | None) -> bool:
         return needs is not None and (self.known is None or self.known.kind not in (needs, "moments"))
 
-    def fit(self, transform: Transform, index_base: int | None) -> None:
-        data = FittingData(self.n_features, self.names, index_base, self.known, self.numbers, self.seed)
+    def fit(self, transform: Transform, raw: RawData) -> None:
+        facts = self.n_features, self.names, raw.index_base, self.known, self.numbers, self.seed
+        data = FittingData(*facts, raw.n_rows)
         transform = transform.fitted(data)
         self.known = None if self.known is None else transform.after(self.known)
         self.n_features = transform.n_features(self.n_features) or 0
@@ -157,7 +164,7 @@ def fit_transforms(
     SettingsError
         If a transform does not apply to the data.
     PlanError
-        If the statistics, or the rows for gamma, take more than `memory` bytes.
+        If the statistics, or the rows for `fourier`, take more than `memory` bytes.
     InputError
         If a transform cannot take a row; names it.
     """
@@ -173,7 +180,7 @@ def fit_transforms(
     affordable = memory is None or bytes_needed(data.n_rows, data.n_features, "moments") <= memory
     for each in fittings:
         if wants_counts and not says_counts and each.integers:
-            each.fit(Counts(), data.index_base)
+            each.fit(Counts(), data)
         if each.held_out is None and needs_statistics and affordable:
             each.known = data.statistics()
     for at, transform in enumerate(checked):
@@ -190,9 +197,9 @@ def fit_transforms(
             for each, statistics in zip(lacking, _gather(data, lacking, kind), strict=True):
                 each.known = statistics
         for each in fittings:
-            each.fit(transform, data.index_base)
-    if checked and checked[-1].name == "fourier":
-        _fit_fourier(data, fittings, memory)
+            each.fit(transform, data)
+    if checked and checked[-1].needs_rows:
+        _fit_to_rows(data, fittings, memory)
     before: dict[str, Any] = {"n_features_in": data.n_features} if transforms else {}
     after: dict[str, Any] = {format.MULTILABEL: True} if data.multilabel else {}
     found = []
@@ -212,8 +219,8 @@ def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
     """
     transforms: list[Transform] = []
     for transform in parse_transforms(text):
-        if transform.record().get("gamma", 0) is None:
-            problem = "fourier needs gamma where rows come in batches"
+        if transform.needs_rows:
+            problem = f"{transform.name} needs gamma where rows come in batches"
             raise wrong_setting("transform", f"{problem}; give it, as in fourier=2048:gamma=0.5")
         if transform != Counts(checked=False):
             transforms.append(transform.fitted(data))
@@ -246,39 +253,22 @@ def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Stati
     return [builder.result() for builder in builders]
 
 
-def _fit_fourier(data: RawData, fittings: Sequence[_Fitting], memory: int | None) -> None:
-    """Give `fourier` the gamma of pairs of rows, which are read after the transforms before it."""
-    from streamsvm.transforms.fourier import Fourier  # which loads the compiler
+def _fit_to_rows(data: RawData, fittings: Sequence[_Fitting], memory: int | None) -> None:
+    """Fit the last transform to rows that are drawn, and read after the transforms before it."""
+    from streamsvm.kernels.random import draw_integers  # which loads the compiler
 
-    lasts = [each.fitted[-1] for each in fittings if isinstance(each.fitted[-1], Fourier)]
-    if (outputs := lasts[0].outputs) > data.n_rows:
-        problem = f"fourier makes {outputs:,} features, more than the {data.n_rows:,} rows to train on"
-        warn(problem, remedy=Remedy("take fewer"))
-    if lasts[0].gamma is not None:
-        return
-    chosen = [_rows_by_rank(data.n_rows, each) for each in fittings]
-    needed = 2 * 8 * len(chosen[0]) * lasts[0].width  # with the differences
+    chosen = [draw_integers(each.seed, each.row_numbers(data.n_rows), _DRAWN_ROWS) for each in fittings]
+    width = features_after(fittings[0].fitted[:-1], data.n_features) or 0
+    needed = 2 * 8 * len(chosen[0]) * width  # with the differences
     if memory is not None and needed > memory:
-        raise PlanError(f"the rows for gamma of fourier take {needed:,} bytes", needed_memory=needed)
+        name = fittings[0].fitted[-1].name
+        raise PlanError(f"the rows that {name} is fitted to take {needed:,} bytes", needed_memory=needed)
     numbers = np.unique(np.concatenate(chosen))
     rows = data.read(numbers)
-    for each, last, own in zip(fittings, lasts, chosen, strict=True):
-        kept = apply(each.fitted[:-1], kept_rows(rows, np.isin(numbers, own)), where=data.where)
-        each.fitted[-1] = last.with_gamma(kept, np.argsort(own))
-
-
-def _rows_by_rank(n_rows: int, fitting: _Fitting) -> np.ndarray:
-    """Return up to `_GAMMA_ROWS` rows that are not held out, by the rank of the hashes of their numbers."""
-    from streamsvm.kernels.random import draws
-
-    found = np.empty(0, np.int64)
-    for begin in range(0, n_rows, PIECE_ROWS):
-        numbers = np.arange(begin, min(begin + PIECE_ROWS, n_rows))
-        if fitting.held_out is not None:
-            numbers = numbers[~fitting.held_out.has(numbers)]
-        numbers = np.concatenate([found, numbers])
-        found = numbers[np.argsort(draws(fitting.seed, numbers))[:_GAMMA_ROWS]]
-    return found
+    for each, own in zip(fittings, chosen, strict=True):
+        *before, last = each.fitted
+        kept = apply(before, kept_rows(rows, np.isin(numbers, own)), where=data.where)
+        each.fitted[-1] = last.fitted_to_rows(kept, np.argsort(own))
 
 
 def raw_store(

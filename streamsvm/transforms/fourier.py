@@ -11,15 +11,16 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy import special
 
 from streamsvm.base.threads import Threads, count_workers, one_thread_each
 from streamsvm.data.rows import Rows, sparse_rows, with_matrix
-from streamsvm.errors import wrong_setting
+from streamsvm.errors import Remedy, warn, wrong_setting
 from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.random import draws
 from streamsvm.kernels.score import score_rows
 from streamsvm.kernels.simd import item, lanes, load, multiply_add, store, zeros_like
 from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
@@ -52,6 +53,7 @@ class Fourier(Transform):
     name: ClassVar = "fourier"
     by_feature: ClassVar = True
     dense: ClassVar = True
+    makes_features: ClassVar = True
 
     outputs: int
     gamma: float | None = None
@@ -63,7 +65,8 @@ class Fourier(Transform):
             raise ValueError(_SYNTAX)
         if self.gamma is not None:
             object.__setattr__(self, "gamma", checked_number(self.gamma, _SYNTAX, positive=True))
-        if checked_count(self.width, "width") > MAX_WIDTH or checked_count(self.seed, "seed") < 0:
+        checked_count(self.seed, "seed")
+        if checked_count(self.width, "width") > MAX_WIDTH:
             raise ValueError(f"fourier takes at most {MAX_WIDTH} features")
 
     @classmethod
@@ -105,17 +108,22 @@ class Fourier(Transform):
         The last part may have columns of zeros at its end.
         """
         assert self.gamma is not None
-        rng, d, D = np.random.default_rng(self.seed), self.width, self.outputs
+        d, D = self.width, self.outputs
         n_parts, size = -(-D // _PART), min(d, D)
         columns, offsets = np.zeros((n_parts * _PART, d), np.float32), np.zeros(n_parts * _PART, np.float32)
         with one_thread_each:  # because the last bits of a QR depend on the number of threads
             for begin in range(0, D, size):
-                Q, _ = np.linalg.qr(rng.normal(size=(d, size)))
-                Q *= np.sqrt(2 * self.gamma * rng.chisquare(d, size=size))
+                u = self._uniform(D + begin * (d + 1), (d + 1) * size).reshape(d + 1, size)
+                Q, _ = np.linalg.qr(special.ndtri(u[1:]))
+                Q *= np.sqrt(4 * self.gamma * special.gammaincinv(d / 2, u[0]))
                 columns[begin : min(begin + size, D)] = Q.T[: D - begin]
-        offsets[:D] = rng.uniform(0, 2 * np.pi, D)
+        offsets[:D] = 2 * np.pi * self._uniform(0, D)
         parts = columns.reshape(n_parts, _PART, d).transpose(0, 2, 1)
         return np.ascontiguousarray(parts), offsets.reshape(n_parts, _PART)
+
+    def _uniform(self, first: int, n: int) -> np.ndarray:
+        """Return `n` random numbers between 0 and 1, float64: functions of the seed and their places."""
+        return ((draws(self.seed, np.arange(first, first + n)) >> np.uint64(12)) + 0.5) / 2**52
 
     def directions(self) -> tuple[np.ndarray, np.ndarray]:
         """Return B and b, float32 of shapes (width, outputs) and (outputs,)."""
@@ -128,23 +136,29 @@ class Fourier(Transform):
         # B, and while it is made its transpose, or the arrays of a QR in float64.
         size = 4 * self.width * (self.outputs + _PART)
         tiles = 4 * _TILE_ROWS * _PART * _MAX_THREADS
-        return size + max(size, 4 * 8 * self.width * min(self.width, self.outputs)) + tiles
+        return size + max(size, 5 * 8 * self.width * min(self.width, self.outputs)) + tiles
 
     def __getstate__(self) -> dict[str, Any]:
         return self.record()  # B is made again
 
     def fitted(self, data: FittingData) -> Self:
-        most = self.width or MAX_WIDTH
-        if not data.n_features:
-            problem = "fourier needs the number of features, which text that comes as a stream does not say"
-            raise wrong_setting("transform", f"{problem}; name a store or model that has it as like")
-        if data.n_features > most:
-            problem = f"fourier takes up to {most:,} features, and there are {data.n_features:,}"
+        if self.width and data.n_features != self.width:
+            problem = f"of the model makes features of {self.width:,} columns, and the data has"
+            raise wrong_setting("transform", f"fourier {problem} {data.n_features:,}; train anew")
+        if not 0 < data.n_features <= MAX_WIDTH:
+            problem = f"fourier takes 1 to {MAX_WIDTH:,} features, and {data.n_features:,} are known"
             raise wrong_setting("transform", f"{problem}: text and other wide data do not need it")
+        if data.n_rows and self.outputs > data.n_rows:
+            problem = f"fourier makes {self.outputs:,} features, more than the {data.n_rows:,} rows"
+            warn(problem, remedy=Remedy("take fewer"))
         seed = self.seed if self.width else data.seed
         return dataclasses.replace(self, seed=seed, width=data.n_features)
 
-    def with_gamma(self, rows: Rows, ranks: np.ndarray) -> Self:
+    @property
+    def needs_rows(self) -> bool:  # type: ignore[override]
+        return self.gamma is None
+
+    def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
         """Take gamma from the distances of the rows of one half, by their ranks, from those of the other."""
         matrix, half = np.zeros((rows.n_rows, self.width)), rows.n_rows // 2
         rows = sparse_rows(rows, np.dtype(np.int64))
@@ -161,31 +175,26 @@ class Fourier(Transform):
             raise ValueError(f"fourier is of {self.width} features, not {n_features}")
         return self.outputs
 
-    def feature_names(self, names: Sequence[str] | None) -> None:
-        return None
-
-    def numbers(self, numbers: np.ndarray | None) -> None:
-        return None
-
     def nnz(self, nnz: Any, n_rows: int = 1) -> Any:
         return nnz * 0 + n_rows * self.outputs
 
 
 @kernel
 def _multiply(matrix, columns, products):
-    """Write ``matrix @ columns``, four rows at a time; the bits of a row are those of `score_row`."""
+    """Write ``matrix @ columns``, four rows and two vectors at a time, with the bits of `score_row`."""
     L, zero, n = lanes(columns), zeros_like(columns), len(matrix)
     for i0 in range(0, n, 4):
         i1, i2, i3 = min(i0 + 1, n - 1), min(i0 + 2, n - 1), min(i0 + 3, n - 1)  # or a row again
-        for c in range(0, columns.shape[1], L):
-            s0 = s1 = s2 = s3 = zero
+        for c in range(0, columns.shape[1], 2 * L):
+            s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero
             for f in range(matrix.shape[1]):
-                w = load(columns, (f, c))
-                s0 = multiply_add(item(matrix, (i0, f)), w, s0)
-                s1 = multiply_add(item(matrix, (i1, f)), w, s1)
-                s2 = multiply_add(item(matrix, (i2, f)), w, s2)
-                s3 = multiply_add(item(matrix, (i3, f)), w, s3)
-            store(products, (i0, c), s0)
-            store(products, (i1, c), s1)
-            store(products, (i2, c), s2)
-            store(products, (i3, c), s3)
+                v, w = load(columns, (f, c)), load(columns, (f, c + L))
+                x0, x1 = item(matrix, (i0, f)), item(matrix, (i1, f))
+                x2, x3 = item(matrix, (i2, f)), item(matrix, (i3, f))
+                s0, t0 = multiply_add(x0, v, s0), multiply_add(x0, w, t0)
+                s1, t1 = multiply_add(x1, v, s1), multiply_add(x1, w, t1)
+                s2, t2 = multiply_add(x2, v, s2), multiply_add(x2, w, t2)
+                s3, t3 = multiply_add(x3, v, s3), multiply_add(x3, w, t3)
+            for i, s, t in ((i0, s0, t0), (i1, s1, t1), (i2, s2, t2), (i3, s3, t3)):
+                store(products, (i, c), s)
+                store(products, (i, c + L), t)

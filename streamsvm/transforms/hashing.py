@@ -9,7 +9,6 @@ stands in the text, whatever it counts from.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -44,6 +43,7 @@ class Hashing(Transform):
     name: ClassVar = "hash"
     takes_any_feature: ClassVar = True
     dense: ClassVar = False
+    makes_features: ClassVar = True
 
     bits: int
     seed: int = 0
@@ -80,12 +80,6 @@ class Hashing(Transform):
             problem = "hash takes the numbers of features in LIBSVM text, and this data has none"
             raise wrong_setting("transform", f"{problem}; leave it out, or choose features with select=FILE")
         return self
-
-    def feature_names(self, names: Sequence[str] | None) -> None:
-        return None
-
-    def numbers(self, numbers: np.ndarray | None) -> None:
-        return None
 
 
 @allocating

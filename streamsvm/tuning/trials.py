@@ -16,6 +16,7 @@ from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings.fit import Settings
+from streamsvm.training.choose import choose
 from streamsvm.training.create import create, fit_store, fit_to_store, open_matrix
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.train import train
@@ -134,6 +135,14 @@ class StoreSearch:
         )  # fmt: skip
         return result, None
 
+    def chosen(self, settings: Settings) -> Settings:
+        """Return the settings with the transforms and the loss that are best on a sample."""
+        with open_to_train(self.paths, settings) as raw:
+            by_default = functools.partial(create, given=self.given)
+            settings, choice = choose(raw, settings, self.how.callbacks, by_default)
+        self.made = {**self.made, "choice": choice}
+        return settings
+
     def automatic_c(self, settings: Settings) -> float:
         """Return the C that a training with the settings would choose."""
         with open_to_train(self.paths, settings) as raw:
@@ -177,6 +186,9 @@ class ArraySearch:
 
     def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
         return train(open_matrix(self.data, settings, self.how, self.tables, tuned=True), self.how)
+
+    def chosen(self, settings: Settings) -> Settings:
+        return open_matrix(self.data, settings, self.how, self.tables).training.spec.settings
 
     def automatic_c(self, settings: Settings) -> float:
         return open_matrix(self.data, settings, self.how, self.tables).training.spec.settings.C

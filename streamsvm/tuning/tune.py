@@ -102,8 +102,11 @@ def tune(
         check_of_store(out, y=y, groups=groups, **{name: tables.get(name) for name in OF_ROWS})
     C, factors = parse_grid(asked.C)
     trials = _trials(asked, C, factors, common)  # which checks all of them before the first
+    if (is_auto := any(AUTO in each for each in asked.compared.values())) and len(asked.candidates) > 1:
+        raise wrong_setting("transform", "or loss auto cannot be compared with others")
     for each in asked.compared["transform"]:
-        parse_transforms(each)
+        if each != AUTO:
+            parse_transforms(each)
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown(progress))
         n_threads = count_workers(workers)  # checks it
@@ -127,8 +130,13 @@ def tune(
                 paths, first, reading, run, how, force=force, resume=not force, keep=True, by_tune=True
             )
             common |= {name: getattr(read, name) for name in _OF_FILES}
-            trials = _trials(asked, C, factors, common)
             search = StoreSearch(paths, run, how, tables, made)
+        if is_auto:
+            held_out = asked.parts[0] if asked.folds is None else None
+            chosen = search.chosen(Settings(**common, **asked.candidates[0], hold_out=held_out))
+            asked = dataclasses.replace(asked, loss=(chosen.loss,), transform=(chosen.transform,))
+        trials = _trials(asked, C, factors, common)
+        if isinstance(search, StoreSearch):
             search.begin(list(itertools.chain.from_iterable(trials)), force=force)
         rows = search.known() if isinstance(search, StoreSearch) else []
         for row in rows:

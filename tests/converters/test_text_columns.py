@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler, normalize
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from stored_rows import stored
 from streamsvm_converters import convert
 from streamsvm_converters.kinds import table
 from streamsvm_converters.tables.batches import TableFile
 
 from streamsvm import fit, load_model, online, predict
-from streamsvm.errors import ModelError
+from streamsvm.errors import ModelError, StoreError
 from streamsvm.store import open_store
 
 N = 600
@@ -108,8 +108,7 @@ def test_texts_alone_have_a_default_of_their_own(frame: pd.DataFrame, tmp_path: 
     in_memory = fit(frame["body"].tolist(), frame["topic"], passes=2, bits=8, dtype="float64")
     hashing = HashingVectorizer(n_features=2**8, ngram_range=(1, 2), norm=None, alternate_sign=False)
     logs = hashing.transform(frame["body"]).log1p()
-    share = np.maximum(logs.getnnz(axis=0), 1) / N
-    by_hand = fit(normalize(logs.multiply(share**-0.25).tocsr()), frame["topic"], passes=2, dtype="float64")
+    by_hand = fit(TfidfTransformer().fit_transform(logs), frame["topic"], passes=2, dtype="float64")
     for model in load_model(tmp_path / "run"), in_memory:
         np.testing.assert_allclose(model.coef_, by_hand.coef_, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(model.intercept_, by_hand.intercept_, rtol=1e-6, atol=1e-9)
@@ -117,6 +116,15 @@ def test_texts_alone_have_a_default_of_their_own(frame: pd.DataFrame, tmp_path: 
     online(tmp_path / "t.zarr", out=tmp_path / "same", dtype="float64", transform="log1p,l2,bias=0.3")
     models = [load_model(tmp_path / name) for name in ("online", "same")]
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+def test_stores_that_hash_text_differently_are_not_joined(frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    stores = [tmp_path / "a.zarr", tmp_path / "b.zarr"]
+    for store, n in zip(stores, (1, 2), strict=True):
+        convert(tmp_path / "t.csv", store, text="body", label="topic", bits=8, ngrams=(1, n))
+    with pytest.raises(StoreError, match="hash text differently"):
+        fit(stores, out=tmp_path / "run")
 
 
 def test_n_grams_follow_the_features_of_other_columns(frame: pd.DataFrame, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_a_model_that_hashes_features_takes_their_numbers_from_text_as_from_a_st
 
 
 @pytest.mark.parametrize(
-    ("norm", "default"), [({"norm": None}, ["counts", "log1p", "df", "l2", "bias"]), ({}, ["bias"])]
+    ("norm", "default"), [({"norm": None}, ["counts", "log1p", "idf", "l2", "bias"]), ({}, ["bias"])]
 )
 def test_a_model_of_hashed_text_scores_texts(
     norm: dict, default: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows, make_store, plain_mix
+from command_line import succeeds
+from helpers import GAMMA, as_rows, make_store, plain_mix
 from helpers import plain_fit as fit
 from resuming import assert_resumes
+from scipy.stats import chi2, norm
 
 import streamsvm
 from streamsvm import load_model, tune
@@ -26,14 +28,21 @@ from streamsvm.transforms.fitting import fit_transforms, raw_rows
 N, D = 301, 13
 
 
+def uniform(seed: int, first: int, n: int) -> np.ndarray:
+    """Outputs of SplitMix64 as numbers between 0 and 1."""
+    keys = [plain_mix(plain_mix(seed) + (i + 1) * GAMMA) for i in range(first, first + n)]
+    return np.array([((key >> 12) + 0.5) / 2**52 for key in keys])
+
+
 def directions(record: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """B and b by the recipe of docs/formats.md."""
-    d, D = record["width"], record["outputs"]
-    rng, blocks = np.random.default_rng(record["seed"]), []
-    for _ in range(-(-D // min(d, D))):
-        Q = np.linalg.qr(rng.normal(size=(d, min(d, D))))[0]
-        blocks.append(Q * np.sqrt(2 * record["gamma"] * rng.chisquare(d, size=min(d, D))))
-    return np.hstack(blocks)[:, :D].astype("f4"), rng.uniform(0, 2 * np.pi, D).astype("f4")
+    d, D, seed = record["width"], record["outputs"], record["seed"]
+    m, blocks = min(d, D), []
+    for k in range(-(-D // m)):
+        u = uniform(seed, D + k * m * (d + 1), m * (d + 1))
+        Q = np.linalg.qr(norm.ppf(u[m:]).reshape(d, m))[0]
+        blocks.append(Q * np.sqrt(2 * record["gamma"] * chi2.ppf(u[:m], d)))
+    return np.hstack(blocks)[:, :D].astype("f4"), (2 * np.pi * uniform(seed, 0, D)).astype("f4")
 
 
 def by_hand(X: Any, record: dict[str, Any]) -> np.ndarray:
@@ -66,7 +75,7 @@ def test_features_are_those_of_the_record_for_any_rows_and_threads(
     assert (expected.shape, expected.dtype) == ((N, outputs), dtype)
     np.testing.assert_allclose(expected, by_hand(X, transform.record()), atol=5e-6)
     for found, own in zip(transform.directions(), directions(transform.record()), strict=True):
-        np.testing.assert_array_equal(found, own)
+        np.testing.assert_allclose(found, own, rtol=1e-6, atol=1e-7)
     transform = pickle.loads(pickle.dumps(transform))
     for threads, tile in (1, 7), (3, 2):
         monkeypatch.setattr(fourier, "count_workers", lambda wanted, n=threads: n)
@@ -97,8 +106,7 @@ def test_products_approximate_the_kernel_by_orthogonal_directions() -> None:
 
 def by_rank(numbers: list[int], seed: int) -> np.ndarray:
     """The numbers by the outputs of SplitMix64 at their place in its sequence."""
-    gamma = 0x9E3779B97F4A7C15
-    return np.array(sorted(numbers, key=lambda i: plain_mix((plain_mix(seed) + (i + 1) * gamma) % 2**64)))
+    return np.array(sorted(numbers, key=lambda i: plain_mix(plain_mix(seed) + (i + 1) * GAMMA)))
 
 
 @pytest.mark.parametrize("most", [40, 8000])
@@ -106,7 +114,7 @@ def by_rank(numbers: list[int], seed: int) -> np.ndarray:
 def test_gamma_is_that_of_pairs_of_rows_that_are_not_held_out(
     dense: bool, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "_GAMMA_ROWS", most)
+    monkeypatch.setattr(fitting, "_DRAWN_ROWS", most)
     X, *both = make_rows()
     X[: N // 2] = both[1].matrix[: N // 2] = X[0]  # many distances are 0
     both[0] = as_rows(sp.csr_array(X), np.zeros(N, np.int32), "float32")
@@ -210,22 +218,13 @@ def test_what_does_not_apply_is_refused_in_one_line(tmp_path: Path, data: Path) 
     wide = sp.csr_array((np.ones(400, "f4"), (np.arange(400), np.arange(400) * 11)), (400, 4400))
     (tmp_path / "a.txt").write_text("a 1:1 3:1\nb 2:1\n")
     stream, out = TextSource([tmp_path / "a.txt"]), tmp_path / "run"
+    partial_fit = StreamSVMClassifier(transforms="fourier=8").partial_fit
     cases: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
-        (fit, (wide, y), {"transform": "fourier=8"}, "up to 4,096 features, and there are 4,400: text and"),
+        (fit, (wide, y), {"transform": "fourier=8"}, "1 to 4,096 features, and 4,400 are known: text"),
         (fit, (0 * X, y), {"transform": "fourier=8"}, "no two rows that differ among 200 pairs; give gamma"),
         (streamsvm.online, (data,), {"transform": "fourier=8", "out": out}, "fourier needs gamma where"),
-        (
-            StreamSVMClassifier(transforms="fourier=8").partial_fit,
-            (X, y, range(K)),
-            {},
-            "fourier needs gamma where",
-        ),
-        (
-            streamsvm.online,
-            (stream,),
-            {"transform": "fourier=8:gamma=1", "out": out},
-            "needs the number of features",
-        ),
+        (partial_fit, (X, y, range(K)), {}, "fourier needs gamma where"),
+        (streamsvm.online, (stream,), {"transform": "fourier=8:gamma=1", "out": out}, "and 0 are known"),
     ]
     for call, arguments, options, words in cases:
         with pytest.raises((SettingsError, ValueError), match=words) as caught:
@@ -234,3 +233,6 @@ def test_what_does_not_apply_is_refused_in_one_line(tmp_path: Path, data: Path) 
     with pytest.warns(StreamsvmWarning, match="makes 401 features, more than the 400 rows") as warned:
         fit(data, out=out, transform="fourier=401")
     assert len(warned) == 1
+    assert "fourier=401:gamma=" in succeeds("info", out / "model")
+    with pytest.raises(SettingsError, match="explain needs features with a meaning"):
+        streamsvm.predict(out, X, explain=2)

@@ -53,7 +53,7 @@ REFUSED = [
     ("zzz", "there is no transform 'zzz'; there are counts, normalize, log1p"),
     *((f"fourier{text}", f"'fourier{text}' must be fourier=D[:gamma=x]")
       for text in ("", "=0", "=2000000", "=8:gama=1", "=8:gamma=0", "=8:gamma", "=8:gamma=")),
-    *((text, "fourier must be the last one, and has no bias")
+    *((text, "fourier must be the last one, and goes without bias")
       for text in ("fourier=8,l2", "fourier=8,bias", "bias,fourier=8", "fourier=8,fourier=8")),
     ("", "there is no transform ''"),
     ("log1p,", "there is no transform ''"),
