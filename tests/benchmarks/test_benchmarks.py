@@ -34,6 +34,7 @@ RUNS = {
     "cells.py": "celltypist --cells 400 --passes 1",
     "commands.py": "--sets letter,sector --rounds 1",
     "compare.py": "--sets dna --max-passes 5 --repeat 1 --precision",
+    "curved.py": "--sets dna --methods SVC,default,auto,candidates,widths --picture d.svg",
     "defaults.py": "--sets dna --splits 2",
     "embeddings.py": "--rows 3000 --classes 70 --passes 1 --without adam --without LinearSVC",
     "estimators.py": "--sets letter --rounds 1",

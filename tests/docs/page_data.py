@@ -96,6 +96,7 @@ def validated_run() -> None:
 
 DATA: dict[str, tuple[Callable[[], None], str]] = {  # unless another page, read before, has made this file
     "data.md": (kinds, "people.csv"),
+    "how-to/better-accuracy.md": (digits, "train"),
     "how-to/choosing-C-and-loss.md": (stores, "train.zarr"),
     "how-to/killed-jobs.md": (stores, "train.zarr"),
     "how-to/larger-than-memory.md": (stores, "train.zarr"),
