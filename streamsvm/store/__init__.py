@@ -1,7 +1,6 @@
-"""The on-disk store: a CSR matrix with class labels, in Zarr 3 or HDF5, which anndata can open by itself.
+"""On-disk stores: labelled CSR or dense matrices in Zarr 3 or HDF5, which anndata can open by itself.
 
-Importing this package loads neither zarr nor h5py; a container's library is imported when a store of its
-kind is opened or written.
+zarr and h5py are imported only when a store of their kind is opened or written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Local copies of the files and Zarr folders at addresses such as ``s3://bucket/atlas.h5ad``."""
+"""Local copies of files and Zarr folders at addresses such as ``s3://bucket/atlas.h5ad``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from streamsvm.base.progress import Progress
 from streamsvm.base.text import as_url, format_size
 from streamsvm.errors import Option, Remedy, StoreError, StreamsvmError
 
-_BATCH = 32  # files that are fetched at the same time, and again after an interruption
+_BATCH = 32  # files fetched concurrently; an interrupted batch is fetched again
 _VERSIONS = ("ETag", "etag", "LastModified", "Last-Modified", "last_modified", "mtime", "created")
 _INSTALL = "install fsspec and the package for this protocol: pip install 'streamsvm[remote]' s3fs"
 _CHECK = "check the address, your credentials and the disk, or try again later"
 _PROCESS = secrets.token_hex(8)
-_COPIES: dict[str, str] = {}  # the newest copy of each address that this process has read
+_COPIES: dict[str, str] = {}  # newest copy of each address in this process
 
 
 def local(path: Any) -> Any:
-    """Return a path as it is, and for an address the path of the copy that this process has made."""
+    """Return the local copy of an address, copying it at first use; other paths are returned unchanged."""
     copy = _COPIES.get(as_url(path) or "", "")
     return copy if os.path.exists(copy) else copy_address(path)
 
@@ -34,17 +34,17 @@ def local(path: Any) -> Any:
 def copy_address(
     path: Any, cache: str | Path | None = None, progress: Progress = lambda stage, done, total: None
 ) -> Any:
-    """Copy the file or Zarr folder at an address, and return the path of the copy; return other data as is.
+    """Copy the file or Zarr folder at an address and return the copy's path; return other data unchanged.
 
-    The copy is in the folder `cache`, or in a temporary folder of this process. It has a folder of its own
-    there, named by a digest of the address and of the sizes, ETags and times of its files, so changed
-    content gets another copy. Files that an earlier call has copied completely are not fetched again; if a
-    server gives neither ETag nor time, only those that this process has copied.
+    The copy lies in `cache`, by default a temporary folder of this process. Its subfolder is named by a
+    digest of the address and the sizes, ETags and times of the files, so changed content gets another copy.
+    Complete files of earlier calls are reused; if the server gives neither ETag nor time, only those of this
+    process.
 
     Raises
     ------
     StoreError
-        If nothing is there, it cannot be fetched, or the disk has no room for it.
+        If the address does not exist, a transfer fails, or the disk is full.
     """
     url = as_url(path) if isinstance(path, str | os.PathLike) else None
     if url is None:
@@ -54,8 +54,8 @@ def copy_address(
         return _COPIES[url]
     except StreamsvmError:
         raise
-    except Exception as error:  # each protocol has errors of its own
-        cause = error.__cause__ or error  # fsspec reports a refusal as a file that is not found
+    except Exception as error:  # each protocol raises its own types
+        cause = error.__cause__ or error  # fsspec reports a refusal as a missing file
         problem, remedy = " ".join(str(cause).split()) or type(cause).__name__, _CHECK
         if isinstance(cause, FileNotFoundError):
             problem = "nothing is there"
@@ -66,35 +66,34 @@ def copy_address(
 
 @functools.cache
 def _temporary() -> str:
-    """Return a folder that is deleted when Python ends."""
+    """Return a folder that is deleted when Python exits."""
     folder = tempfile.mkdtemp(prefix="streamsvm-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """Return the file system of an address, and the path in it."""
     import fsspec
 
     options = {}
     if url.startswith(("http://", "https://")):
         if url.partition("?")[0].rstrip("/").lower().endswith(".zarr"):
             raise StoreError(f"{url}: web servers do not list folders; copy this one to a disk or a bucket")
-        from aiohttp import ClientTimeout  # whose default would end each transfer after five minutes
+        from aiohttp import ClientTimeout  # whose default ends each transfer after five minutes
 
-        options["timeout"] = ClientTimeout(total=None, sock_connect=30, sock_read=30)  # without a byte
+        options["timeout"] = ClientTimeout(total=None, sock_connect=30, sock_read=30)  # seconds
     source, root = fsspec.core.url_to_fs(url, **options)
     source.invalidate_cache()
-    source.max_concurrency = 1  # else s3fs holds ten parts of 50 MB of a file in memory
+    source.max_concurrency = 1  # else s3fs holds ten 50 MB parts of a file in memory
     return source, root
 
 
 def _version(url: str, found: dict[str, dict[str, Any]]) -> str:
-    """Return a digest of an address and of the versions of the files found there."""
+    """Return a digest of an address and the versions of its files."""
     versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in found.values()]
     facts: list[Any] = [url, list(found), versions]
     if any(size is None or not any(version) for size, *version in versions):
-        facts.append(_PROCESS)  # a copy that another process made may be of other content
+        facts.append(_PROCESS)  # another process may have copied other content
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
@@ -105,7 +104,7 @@ def _copy(url: str, cache: str | Path, progress: Progress) -> str:
     found = {root: source.info(root)}
     if found[root]["type"] == "directory":
         listed = sorted(source.find(root, detail=True).items())
-        found = {each: info for each, info in listed if not each.endswith("/")}  # without markers of folders
+        found = {each: info for each, info in listed if not each.endswith("/")}  # without folder markers
     if not found:
         raise FileNotFoundError(url)
     name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
@@ -124,7 +123,7 @@ def _copy(url: str, cache: str | Path, progress: Progress) -> str:
         room = f"a copy needs {format_size(needed)}, and the disk of {cache} has {format_size(free)} free"
         raise StoreError(f"{url}: {room}", remedy=Remedy("name another folder with {}", Option("cache")))
     count = Callback(hooks={"": lambda size, done, **_: progress("copy", min(done, needed), needed)})
-    count.branched = lambda *paths, **facts: count  # for the bytes of all files
+    count.branched = lambda *paths, **facts: count  # one counter for all files
     with durable.temporary(Path(folder), folder=True) as aside:
         for first in range(0, len(missing), _BATCH):
             batch = missing[first : first + _BATCH]

@@ -1,4 +1,4 @@
-"""Stores of AnnData that streamsvm did not write: X, labels in `obs` or `obsm`, weights in `obs`."""
+"""Stores of AnnData from other programs: matrix, labels in `obs` or `obsm`, weights in `obs`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span,
 from streamsvm.store.reader import ContainerStore
 from streamsvm.store.store import Columns, Facts, Progress, RowSizes, Whole
 
-# The columns that enter the fingerprint, in this order.
+# Columns that enter the fingerprint, in this order.
 _HASHED = {"label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8", "hold_out_by": "<i8"}
 
 
@@ -47,7 +47,7 @@ def open_anndata(
     memory: int | None = None,
     hold_out_by: str | None = None,
 ) -> AnnDataStore:
-    """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
+    """Open AnnData as a store and check its metadata; parameters and errors are as for `open_store`."""
     one_matrix(layer, raw, obsm)
     name = _matrix_name(container, layer, raw, obsm)
     if labelled and label is None:
@@ -79,7 +79,7 @@ def open_array(
     labelled: bool,
     hold_out_by: str | None = None,
 ) -> AnnDataStore:
-    """Open a matrix with nothing else as a store; parameters and errors as in `open_store`."""
+    """Open a single matrix as a store; parameters and errors are as for `open_store`."""
     matrix = open_matrix(container, "X")
     found = open_labels(container, matrix.shape[0], label, labels, like) if labelled else None
     cost = None
@@ -89,13 +89,12 @@ def open_array(
     by, (column, file) = None, (hold_out_by, None)
     if hold_out_by is not None:
         if os.path.isfile(hold_out_by):
-            column, file = None, absolute(hold_out_by)  # a run goes on from any folder
+            column, file = None, absolute(hold_out_by)  # a run may be resumed from any folder
         by = open_labels(container, matrix.shape[0], column, file, {"labels_as": "text"})
     return AnnDataStore(container, matrix, None, found, cost, label, by, file or column)
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str | None) -> str:
-    """Return the path of the matrix to read."""
     if raw:
         return "raw/X"
     group, what, name = ("layers", "layer", layer) if obsm is None else ("obsm", "obsm", obsm)
@@ -108,7 +107,7 @@ def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str |
 
 
 def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn | Indicator:
-    """Open the label column, or the indicator of several labels."""
+    """Open the label column, or the indicator of label sets."""
     path, columns = container.path, column_names(container, "obs")
     if label in columns:
         return LabelColumn(DataFrameColumn(container, "obs", label, n_rows), n_rows)
@@ -138,14 +137,10 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
 
 
 class AnnDataStore(ContainerStore):
-    """Store of AnnData that streamsvm did not write: without checksums; computes norms and sorts rows.
+    """Store of AnnData from other programs, without checksums; computes norms and sorts rows.
 
-    Values are as `StoredMatrix` gives them. The first use of `fingerprint` or `class_counts` reads all row
-    pointers and labels once. A row without a label has the code -1.
-
-    Attributes
-    ----------
-    matrix : StoredMatrix
+    Values are converted by `StoredMatrix`. The first use of `fingerprint` or `class_counts` reads all row
+    pointers and labels. A row without a label has code -1.
     """
 
     def __init__(
@@ -207,10 +202,10 @@ class AnnDataStore(ContainerStore):
 
     @functools.cached_property
     def _fingerprint_and_counts(self) -> tuple[str, np.ndarray]:
-        """Hash shape, dtypes, names, classes, row pointers, labels, weights, first and last chunk of X.
+        """Hash shape, dtypes, names, classes, row pointers, columns, and the first and last elements of X.
 
-        A change in the middle of `data` or `indices` alone is not noticed: hashing all of X would cost a pass
-        over the disk before training.
+        A change in the middle of `data` or `indices` alone is not detected, because hashing all of X would
+        take a pass over the disk. The class counts are computed in the same pass over the labels.
         """
         sha = hashlib.sha256()
         header = [self.n_rows, self.n_features, self.nnz, str(self.matrix.values.dtype)]
@@ -240,7 +235,7 @@ class AnnDataStore(ContainerStore):
                 return self._labels.columns(ranges)
             return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
         if name == "hold_out_by" and self._by is not None:
-            hashes = self._hashes[self._by.columns(ranges)["labels"]]  # the last one serves code -1
+            hashes = self._hashes[self._by.columns(ranges)["labels"]]  # the last hash is for code -1
             where = f"{self.path}, {self.meta[name]!r}: row"
             return {name: check_hashes(hashes, lambda row: f"{where} {number_at(ranges, row) + 1}")}
         if name != "cost":
@@ -255,9 +250,9 @@ class AnnDataStore(ContainerStore):
         return {name: weights}
 
     def _feature_names(self) -> list[str] | None:
-        """Read the index of ``var``; None if it is the numbers from 0, which anndata gives if there is none.
+        """Read the index of ``var``; None if it is anndata's default, the numbers from 0.
 
-        Of ``obsm``, only the columns of a dataframe have names. Names that occur again are numbered, with a
+        An entry of ``obsm`` has feature names only if it is a dataframe. Repeated names are numbered, with a
         warning.
         """
         if self._var is None:
@@ -267,7 +262,7 @@ class AnnDataStore(ContainerStore):
         return feature_names(index.texts(span(0, self.n_features)).tolist(), str(self.path))
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read and check all rows; without checksums, a wrong value that is plausible is not noticed."""
+        """Read and check all rows; without checksums, a plausible wrong value is not detected."""
         for start, rows in self.pieces(2**22, 0, self.n_rows):
             if progress is not None:
                 progress(start + rows.n_rows, self.n_rows)
@@ -290,7 +285,7 @@ class AnnDataStore(ContainerStore):
         return Rows(**self._read_matrix(ranges), **self.columns(ranges, self.facts.stored - {"names"}))
 
     def _read_matrix(self, ranges: Ranges) -> dict[str, Any]:
-        from streamsvm.kernels.csr import check_rows  # compiled
+        from streamsvm.kernels.csr import check_rows  # imports compiled code
 
         data, indices, indptr = self.matrix.read(ranges)
         self._bytes_read += data.nbytes + indptr.nbytes
@@ -318,7 +313,7 @@ class AnnDataStore(ContainerStore):
     def _sorted(
         self, ranges: Ranges, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sort rows; raise StoreError for what no sorting makes valid."""
+        """Sort rows; raise StoreError if they are still invalid."""
         name = self.matrix.name
         if (at := checks.first_outside(indices, self.n_features)) is not None:
             reason = f"index {indices[at]} is out of range"
@@ -328,7 +323,7 @@ class AnnDataStore(ContainerStore):
         data, indices = sort_rows(data, indices, indptr, self.n_features)
         violation = checks.find_violation(data, indices, indptr, self.n_features)
         if violation is not None:
-            duplicate = violation.array == "indices"  # the only kind left in rows that were sorted
+            duplicate = violation.array == "indices"  # the only possible index error in sorted rows
             remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
             where = name if self.matrix.encoding == "dense" else f"{name}/{violation.array}"
             row = self._row(ranges, indptr, violation.element)

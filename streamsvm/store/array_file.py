@@ -1,4 +1,4 @@
-"""Matrices in ``.npy`` files and ``.npz`` archives, read in place or, if compressed or sparse, loaded."""
+"""Matrices in ``.npy`` and ``.npz`` files, read in place or, if compressed or sparse, loaded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from streamsvm.errors import InputError, PlanError, StoreError, StreamsvmError
 from streamsvm.store.chunk_reader import read_bytes
 from streamsvm.store.container import Container, StoredArray, one_line
 
-_PIECE = 2**18  # values that are read as one
+_PIECE = 2**18  # values per read
 _PAGE = 2**12  # bytes
-_MEMBER = struct.Struct("<26xHH")  # of a zip archive: before its name and other fields, whose lengths it has
+_MEMBER = struct.Struct("<26xHH")  # zip member header; unpacks the lengths of name and extra field
 
 _BY_ROWS = (
     "import scipy.sparse, anndata; X = scipy.sparse.load_npz({path!r}).tocsr(); "
@@ -33,11 +33,11 @@ class _Header(NamedTuple):
     shape: tuple[int, ...]
     by_columns: bool
     dtype: np.dtype
-    offset: int  # of the first value in the file
+    offset: int  # of the first value, in bytes
 
 
 class FileArray(StoredArray):
-    """Array of two axes in a file, by rows (C order) or by columns (Fortran order)."""
+    """Two-axis array in a file, in C or Fortran order."""
 
     name = "X"
 
@@ -45,7 +45,7 @@ class FileArray(StoredArray):
         self.container: ArrayFile = container
         self._header = header
         length, columns = header.shape
-        # Of a column, less than a page is read from the disk as a page.
+        # Reading fewer rows of a column still reads a page from the disk.
         least = _PAGE // header.dtype.itemsize if header.by_columns else 1
         rows = max(least, _PIECE // max(1, columns))
         self._set_layout((length, columns), (min(length, rows), columns), header.dtype, 2, text=False)
@@ -68,8 +68,6 @@ class FileArray(StoredArray):
 
 
 class LoadedArray(StoredArray):
-    """Array in memory."""
-
     def __init__(self, container: Container, name: str, values: np.ndarray, axes: int = 1) -> None:
         self.container, self.name, self._values = container, name, values
         self.nbytes = values.nbytes
@@ -80,8 +78,6 @@ class LoadedArray(StoredArray):
 
 
 class MatrixFile(Container):
-    """File with one dense matrix."""
-
     is_matrix = True
 
     def __init__(self, path: Path) -> None:
@@ -98,7 +94,7 @@ class MatrixFile(Container):
             raise
 
     def _open_matrix(self) -> None:
-        """Find the matrix in the file; raise `StreamsvmError` if there is none that can be read."""
+        """Locate the matrix; raise `StreamsvmError` if it cannot be read."""
         raise NotImplementedError
 
     @property
@@ -121,10 +117,9 @@ class MatrixFile(Container):
 
 
 class ArrayFile(MatrixFile):
-    """Matrix in an ``.npy`` file or an ``.npz`` archive.
+    """Matrix in an ``.npy`` file or an uncompressed ``.npz`` archive.
 
-    It is not memory-mapped: a file that becomes shorter while it is read is an error, and does not end the
-    process.
+    The file is not memory-mapped, because truncation of a mapped file would end the process.
     """
 
     kind = "npy"
@@ -145,7 +140,7 @@ class ArrayFile(MatrixFile):
             raise StoreError(_LONGER.format(path))
 
     def _find_member(self) -> _Header:
-        """Return the header of the one array of two axes in an archive."""
+        """Return the header of the archive's only two-axis array."""
         found: dict[str, _Header] = {}
         try:
             with zipfile.ZipFile(self._file) as archive:
@@ -165,7 +160,7 @@ class ArrayFile(MatrixFile):
 
 
 class PackedFile(MatrixFile):
-    """Matrix of an ``.npz`` archive that cannot be read by rows: see `kinds.is_packed`."""
+    """Loaded matrix of an ``.npz`` archive that cannot be read by rows: see `kinds.is_packed`."""
 
     kind = "npz"
 
@@ -180,7 +175,7 @@ class PackedFile(MatrixFile):
             self._load()
         except StreamsvmError:
             raise
-        except Exception as error:  # each codec, and the parser of headers, raises types of its own
+        except Exception as error:  # codecs and the header parser raise many types
             what = f"{self.path} is damaged or truncated ({one_line(error):.100}); fetch it again"
             raise InputError(what) from None
 
@@ -210,7 +205,7 @@ class PackedFile(MatrixFile):
 
 
 def check_memory(where: object, nbytes: int, memory: int, lines: str) -> None:
-    """Raise `PlanError`, with the Python that stores it by rows, unless a matrix fits in memory twice."""
+    """Raise `PlanError`, with Python `lines` that store a matrix by rows, unless it fits in memory twice."""
     if 2 * nbytes > memory:
         raise PlanError(
             f"{where} is not stored by rows, and loading its {nbytes:,} bytes takes twice as many; in Python "
@@ -220,7 +215,7 @@ def check_memory(where: object, nbytes: int, memory: int, lines: str) -> None:
 
 
 def only_matrix(path: Path, arrays: dict[str, Any]) -> Any:
-    """Return the one array of two axes, or the header of one; raises StoreError unless there is one."""
+    """Return the only two-axis array, or its header; raise StoreError unless there is exactly one."""
     matrices = [array for array in arrays.values() if len(array.shape) == 2]
     if len(matrices) != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
@@ -229,7 +224,7 @@ def only_matrix(path: Path, arrays: dict[str, Any]) -> Any:
 
 
 def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
-    """Read the header of the array that begins at a place of a file."""
+    """Read the header of the array at offset `begin`."""
     file.seek(begin)
     try:
         major, _ = np.lib.format.read_magic(file)
@@ -243,10 +238,10 @@ def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
 
 
 def load_array(path: Path) -> np.ndarray:
-    """Return the array of a file, memory-mapped, or the arrays of an archive."""
+    """Return a file's array, memory-mapped, or an archive of arrays; raise InputError if unreadable."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers by Python 2, and of sizes that overflow
+            warnings.simplefilter("ignore")  # Python 2 headers, and sizes that overflow
             found = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # the header is parsed as Python, which may fail in many ways
         if isinstance(error, OSError) and error.errno:

@@ -1,4 +1,4 @@
-"""Writers of the arrays of a store: whole chunks, in threads, with their hashes."""
+"""Writer of one array of a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.store.layout import ArraySpec
 
 
 class ArrayWriter:
-    """Writer of one array: cuts the values into whole chunks, which threads write, and hashes them."""
+    """Writer of one array: hashes the values and cuts them into whole chunks, which threads write."""
 
     def __init__(
         self, write: Callable[[int, np.ndarray], None], spec: ArraySpec, chunk: int, threads: Threads
@@ -25,12 +25,12 @@ class ArrayWriter:
         self._dtype = spec.dtype.newbyteorder("<")
         self._buffer = np.empty(chunk, self._dtype)
         self._buffered = 0
-        self._writing: deque[Future[np.ndarray]] = deque()  # the buffers that threads write
+        self._writing: deque[Future[np.ndarray]] = deque()  # buffers being written
         self._written = 0
         self._sha = hashlib.sha256()
 
     def append(self, values: np.ndarray) -> None:
-        """Add values, which are copied."""
+        """Add a copy of the values."""
         values = np.ascontiguousarray(values, self._dtype)
         self._sha.update(values.data)
         while len(values):
@@ -42,7 +42,7 @@ class ArrayWriter:
                 self._flush()
 
     def _flush(self) -> None:
-        """Let a thread write the buffer, and fill one that is written: fresh memory costs page faults."""
+        """Let a thread write the buffer, and reuse a written one because fresh memory costs page faults."""
         self._writing.append(self._threads.submit(self._write, self._written, self._buffer, self._buffered))
         self._written += self._buffered
         self._buffered = 0
@@ -56,7 +56,7 @@ class ArrayWriter:
         return buffer
 
     def finish(self) -> str:
-        """Write the rest, and wait for it; return the SHA-256 of all values."""
+        """Write the remaining values, wait for the threads, and return the SHA-256 of all values."""
         if self._buffered:
             self._flush()
         while self._writing:

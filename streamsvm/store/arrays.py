@@ -1,4 +1,4 @@
-"""Rows in memory behind the interface of stores."""
+"""Store of rows in memory."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ class ArrayStore(Store):
     Parameters
     ----------
     rows : Rows
-        Their costs are weights of the rows, if there are any.
+        Rows; their costs, if any, are sample weights.
     labels : mapping
-        The classes by their codes, as `class_record` has them.
-    n_features : int
-    feature_names : sequence of str, optional
+        Class names and label dtype, as `class_record` returns them.
     meta : mapping
         Record of how the rows were read.
     dense : bool
-        True if the matrix that the rows are from is dense.
+        Whether the rows come from a dense matrix.
     """
 
     def __init__(
@@ -79,7 +77,7 @@ class ArrayStore(Store):
         return only(self.read(ranges)._asdict(), wanted & self.facts.stored)
 
     def read(self, ranges: Ranges) -> Rows:
-        """Return the rows of some ranges: one range of them as views of the given arrays."""
+        """Return the rows of ranges; a single range is returned as views of the stored arrays."""
         if len(ranges) > 1 and (ranges[1:, 0] >= ranges[:-1, 1]).all():
             kept = np.zeros(self.n_rows, np.bool_)
             kept[numbers_in(ranges)] = True
@@ -94,7 +92,7 @@ class ArrayStore(Store):
 
 
 def in_memory(store: Store) -> ArrayStore:
-    """Return all rows of a store in memory, such as a view, which makes them anew at each reading."""
+    """Load a whole store into memory, so that a view is not computed at every read."""
     labels = {"classes": store.classes, "label_dtype": store.label_dtype}
     rows = store.rows(0, store.n_rows)
     return ArrayStore(rows, labels, store.n_features, store.feature_names(), store.meta)

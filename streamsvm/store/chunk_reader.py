@@ -1,7 +1,7 @@
 """Reading and decoding of chunks by several threads, without the container's library.
 
-Zarr and HDF5 decode one chunk at a time under a lock of their own. Here each takes three steps, which mostly
-run without Python's lock: fetch its bytes, undo the codecs, copy what is wanted of it.
+Zarr and HDF5 decode one chunk at a time under a lock. Here each chunk takes three steps that mostly run
+without the GIL: fetch the bytes, undo the codecs, copy the requested elements.
 """
 
 from __future__ import annotations
@@ -19,62 +19,53 @@ import numpy as np
 from streamsvm.base.threads import Threads
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, split_ranges
 
-# One thread waits for the disk while another decodes; more gain little, and take cores from training.
+# One thread waits for the disk while another decodes. More threads gain little and take cores from training.
 THREADS = min(4, os.cpu_count() or 1)
-READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
+READ_AHEAD = 8  # chunks that the system preloads, so that the disk is never idle
 
-_JOB_ELEMENTS = 2**15  # elements that are worth handing to a thread
-_MOST_KEPT = 2**22  # bytes of a chunk that is kept, since the next read may begin in it
+_JOB_ELEMENTS = 2**15  # minimum elements per job, because each job has overhead
+_MOST_KEPT = 2**22  # maximum bytes of a decoded chunk kept for the next read
 _NOTHING = np.empty(0)
-_MIN_REUSED = 2**20  # bytes of an array whose memory is used again
+_MIN_REUSED = 2**20  # minimum bytes of a reused buffer
 
 
 class Chunks(Protocol):
-    """Interface of the chunks of one array of numbers.
-
-    Attributes
-    ----------
-    dtype : dtype
-    chunk : int
-        Elements per chunk; the last chunk is stored in full length, too.
-    """
+    """Interface of the chunks of one numeric array."""
 
     dtype: np.dtype
-    chunk: int
+    chunk: int  # elements per chunk; the last chunk is padded to this length
 
     def fetch(self, number: int, local: threading.local) -> Any:
-        """Return the bytes of a chunk as stored; None if it was never written, and its elements are `fill`.
+        """Return the stored bytes of a chunk; None if the chunk is missing and its elements are `fill`.
 
-        They need to stay valid only until the same thread fetches again; `local` may hold its buffer. Raises
+        The bytes are valid until the same thread fetches again; `local` may hold their buffer. Raises
         `OSError` or `ValueError`.
         """
 
     def decode(self, payload: Any, out: np.ndarray) -> None:
-        """Decode a chunk into `out`; raises an error if it is damaged, or has another length."""
+        """Decode a chunk into `out`; raise an error if it is damaged or has another length."""
 
     def expect(self, number: int) -> None:
-        """Let the system load a chunk that will be fetched soon."""
+        """Ask the system to load a chunk that will be fetched soon."""
 
     @property
     def fill(self) -> Any:
-        """Value of the elements of chunks that were never written."""
+        """Value of the elements of missing chunks."""
 
 
 class ChunkReader:
-    """Reader of chunks by several threads."""
-
     def __init__(self) -> None:
         self._threads = Threads(THREADS, "streamsvm-chunk")
         self._local = threading.local()
         self._arrays = UsedArrays()
-        # Where the last read of an array ended, and the chunk that it ended in, decoded.
+        # End of the last read of each array, and its last chunk, decoded.
         self._ends: dict[Chunks, tuple[int, np.ndarray]] = {}
 
     def read(self, chunks: Chunks, ranges: Ranges) -> np.ndarray:
-        """Return the elements of some ranges, one after the other, in an array that nobody else has.
+        """Return the elements of ranges, concatenated in an array that nothing else refers to.
 
-        Each chunk is decoded once, in the order of the chunks, whatever the order of the ranges; and not
-        again if the last read ended in it, and this one goes on there.
+        Each chunk is decoded once, in chunk order. If a read continues the previous one, their common chunk
+        is not decoded again.
 
         Raises
         ------
@@ -85,11 +76,11 @@ class ChunkReader:
         size = chunks.chunk
         chunk_of, parts = split_ranges(ranges, size)
         ends = np.cumsum(lengths(parts))
-        order = np.argsort(chunk_of, kind="stable")  # as they lie on the disk
+        order = np.argsort(chunk_of, kind="stable")  # order on disk
         numbers, bounds = np.unique(chunk_of[order], return_index=True)
         bounds = np.append(bounds, len(order))
         end, last = self._ends.pop(chunks, (-1, _NOTHING))
-        goes_on = len(ranges) == 1 and ranges[0, 0] in (end - 1, end)  # where rows end, the next ones begin
+        goes_on = len(ranges) == 1 and ranges[0, 0] in (end - 1, end)  # row pointers overlap
         kept = (end - 1) // size if goes_on else -1
 
         def read_chunk(at: int) -> None:
@@ -142,18 +133,18 @@ class UsedArrays:
         self._lock = threading.Lock()
 
     def empty(self, n: int, dtype: np.dtype) -> np.ndarray:
-        """Return an array of `n` elements, whose values are arbitrary."""
+        """Return an uninitialised array of `n` elements."""
         size = n * dtype.itemsize
         if size < _MIN_REUSED:
             return np.empty(n, dtype)
         with self._lock:
-            used = _count_references(self._held) > _count_references([np.empty(0)])  # by others, or views
+            used = _count_references(self._held) > _count_references([np.empty(0)])  # by callers or views
             found = next(
                 (held for held, is_used in zip(self._held, used, strict=True)
                  if not is_used and size <= len(held) <= 2 * size), None
             )  # fmt: skip
             if found is None:
-                found = np.empty(size + size // 8, np.uint8)  # the next piece may be a little larger
+                found = np.empty(size + size // 8, np.uint8)  # the next read may be a little larger
                 kept = [held for held, is_used in zip(self._held, used, strict=True) if is_used]
                 self._held = [*kept, found]
             return found[:size].view(dtype)
@@ -165,7 +156,7 @@ def _count_references(arrays: list[np.ndarray]) -> np.ndarray:
 
 @functools.cache
 def _zlib() -> Any:
-    """Return ISA-L's zlib if it is installed, which takes half the time; else Python's."""
+    """Return ISA-L's zlib, which takes half the time, or Python's if it is not installed."""
     try:
         return importlib.import_module("isal.isal_zlib")
     except ImportError:
@@ -173,7 +164,7 @@ def _zlib() -> Any:
 
 
 def inflate(payload: Any, out: np.ndarray) -> None:
-    """Decompress a zlib stream into `out`; raise ValueError if its length is another."""
+    """Decompress a zlib stream into `out`; raise ValueError if the lengths differ."""
     stream = _zlib().decompressobj()
     try:
         content = stream.decompress(payload, out.nbytes + 1)
@@ -185,14 +176,14 @@ def inflate(payload: Any, out: np.ndarray) -> None:
 
 
 def copy_bytes(content: Any, out: np.ndarray) -> None:
-    """Copy bytes into `out`; raise ValueError if their number is another."""
+    """Copy bytes into `out`; raise ValueError if the lengths differ."""
     if len(content) != out.nbytes:
         raise ValueError(f"the chunk has {len(content)} bytes instead of {out.nbytes}")
     out.view(np.uint8)[:] = np.frombuffer(content, np.uint8)
 
 
 def read_bytes(descriptor: int, out: np.ndarray, offset: int = 0) -> None:
-    """Fill a contiguous array from a place of a file; raise ValueError if the file ends before."""
+    """Fill a contiguous array from a file offset; raise ValueError if the file ends early."""
     rest = out.view(np.uint8).reshape(-1).data
     while len(rest):
         n = os.preadv(descriptor, [rest], offset)

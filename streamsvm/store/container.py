@@ -1,4 +1,4 @@
-"""Interface of containers, Zarr or HDF5: the few calls that a store needs."""
+"""Interface of containers (Zarr folders, HDF5 files and matrix files) and of the arrays in them."""
 
 from __future__ import annotations
 
@@ -20,61 +20,44 @@ from streamsvm.store.chunk_reader import ChunkReader, Chunks
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
 DAMAGED = "damaged: convert again"
-_MAX_GAP = 2**16  # bytes between ranges that are read as one
-_MOST_AS_ONE = 2**20  # bytes, in whole chunks, within which ranges that are read as one begin
+_MAX_GAP = 2**16  # largest gap, in bytes, between ranges that are read together
+_MOST_AS_ONE = 2**20  # ranges read together begin within these bytes (in whole chunks)
 UNWRITTEN = "could not be written: remove it and try again"
 COPY_AGAIN = "copy the whole store again"
 WRITE_ALL = ", or write it with zarr.config.set({'array.write_empty_chunks': True})"
 
-# No codec that we or anndata use packs constant bytes tighter than this (zstd: about 2^15).
+# No codec of streamsvm or anndata compresses constant bytes further than this (zstd: about 2^15).
 MAX_COMPRESSION = 2**17
-SLACK = 2**20  # bytes that any array may claim beyond that
-MAX_CHUNK_BYTES = 2**30  # of a chunk once decoded
+SLACK = 2**20  # bytes that an array may claim beyond this ratio
+MAX_CHUNK_BYTES = 2**30  # of a decoded chunk
 
 
 class MissingChunk(ValueError):
-    """Error for a required chunk that is not there."""
+    """Error for a required chunk that does not exist."""
 
 
 class StoredArray:
-    """Array in a container, of one or two axes; its elements are the entries of the first axis.
+    """Array of one or two axes in a container; an element is an entry of the first axis.
 
-    Attributes
-    ----------
-    name : str
-        Its path in the container, such as ``X/data``.
-    length : int
-    dtype : dtype or None
-        None for text.
-    width : int
-        Bytes of an element in memory; for text of variable length, bytes of a reference.
-    columns : int or None
-        Of an array of two axes.
-    chunk : int
-        Elements per chunk: what is decoded, or read, as one.
-    column_chunk : int or None
-        Columns per chunk of an array of two axes.
-    container : Container
-    absent_chunks : {"refuse", "warn", "allow"}
-        What to do about a missing chunk: writers of Zarr leave out chunks of the fill value.
+    `absent_chunks` is the reaction to a missing chunk; other Zarr writers omit chunks of fill values.
     """
 
-    name: str
+    name: str  # path in the container, such as "X/data"
     length: int
-    dtype: np.dtype | None
-    width: int
-    columns: int | None
-    chunk: int
-    column_chunk: int | None = None
+    dtype: np.dtype | None  # None for text
+    width: int  # bytes per element in memory; for text of variable length, bytes of a reference
+    columns: int | None  # None for one axis
+    chunk: int  # elements per chunk, the unit of decoding or reading
+    column_chunk: int | None = None  # columns per chunk; None for one axis
     container: Container
     absent_chunks: Literal["refuse", "warn", "allow"] = "refuse"
-    decodes_whole_chunks = False  # True: ranges of one axis that share a chunk are read as one
-    _chunks: Chunks | None = None  # if they are decoded here, and not by the library
+    decodes_whole_chunks = False  # True: ranges that share a chunk are read together
+    _chunks: Chunks | None = None  # set if chunks are decoded without the container's library
 
     def _set_layout(
         self, shape: Sequence[int] | None, chunks: Sequence[int], dtype: np.dtype, axes: int, *, text: bool
     ) -> None:
-        """Set the attributes of an array with this shape; raise StoreError for another number of axes."""
+        """Set the attributes that follow from the shape; raise StoreError unless it has `axes` axes."""
         if shape is None or len(shape) != axes:
             expected = "one axis" if axes == 1 else "two axes"
             raise self.error(f" has shape {shape}, expected {expected}")
@@ -86,7 +69,7 @@ class StoredArray:
         self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
 
     def _check_chunk_size(self) -> None:
-        """Refuse chunks of more than 1 GiB, before one is decoded."""
+        """Refuse chunks of more than 1 GiB before decoding one."""
         size = self.width // (self.columns or 1) * self.chunk * (self.column_chunk or 1)
         if size > MAX_CHUNK_BYTES:
             raise self.error(f" has chunks of {size:,} bytes, and at most {MAX_CHUNK_BYTES:,} are decoded")
@@ -99,8 +82,8 @@ class StoredArray:
     def exceeds_page_cache(self) -> bool:
         """True if the page cache cannot keep the array from one pass to the next.
 
-        An eighth of the memory is allowed: there are two large arrays, and most of the memory is needed
-        for weights and duals.
+        The limit is an eighth of the memory, because a store has two large arrays, and weights and duals need
+        most of the memory.
         """
         return self.stored_bytes() > memory_limit() // 8
 
@@ -110,23 +93,22 @@ class StoredArray:
         Raises
         ------
         StoreError
-            If the container cannot deliver them (the message names array and chunk), or if it is no longer
-            the one that was opened.
+            If they cannot be read (the message names array and chunk), or the container has changed.
         """
         return self.read_ranges(span(start, stop))
 
     def read_ranges(self, ranges: Ranges) -> np.ndarray:
-        """Return the elements of ranges, one after the other, in a new array; errors are those of `read`."""
+        """Return the elements of ranges, concatenated in a new array; errors are as for `read`."""
         filled = ranges[lengths(ranges) > 0]
         if not len(filled):
             return np.empty(0 if self.columns is None else (0, self.columns), self.dtype or object)
         try:
             values = self._read_ranges(filled)
-        except Exception as error:  # codecs and containers raise types of their own
+        except Exception as error:  # codecs and libraries raise many types
             self.container.check_unchanged()
             for start, stop in filled.tolist():
                 self._raise_for_chunk(start, stop)
-            if isinstance(error, MemoryError):  # each chunk by itself fits
+            if isinstance(error, MemoryError):  # every single chunk fits
                 what = f": not enough memory for {stop - start} elements; read fewer rows at a time"
                 raise self.error(what) from error
             raise self._read_error(start // self.chunk, error) from error
@@ -134,7 +116,7 @@ class StoredArray:
         return values
 
     def read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        """Return rows ``start:stop`` and columns ``first:end`` of an array of two axes, in a new array."""
+        """Return rows ``start:stop`` and columns ``first:end`` of a two-axis array, in a new array."""
         try:
             values = self._read(start, stop, slice(first, end))
         except Exception as error:
@@ -157,7 +139,7 @@ class StoredArray:
             return self._read(*ranges[0].tolist())
         sizes = lengths(ranges)
         places = np.cumsum(sizes) - sizes
-        order = np.argsort(ranges[:, 0], kind="stable")  # as they lie on the disk
+        order = np.argsort(ranges[:, 0], kind="stable")  # order on disk
         begins, furthest = ranges[order, 0], np.maximum.accumulate(ranges[order, 1])
         apart = (begins[1:] - furthest[:-1]) * self.width > _MAX_GAP
         if self.columns is not None or self.decodes_whole_chunks:  # decode no chunk twice
@@ -176,7 +158,7 @@ class StoredArray:
         return out
 
     def _raise_for_chunk(self, start: int, stop: int) -> None:
-        """Raise an error that names the first chunk of the range that cannot be read by itself, if any."""
+        """Raise an error for the first chunk of the range that cannot be read alone, if any."""
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             try:
                 self._read_ranges(span(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length)))
@@ -191,26 +173,26 @@ class StoredArray:
             return self.error(f", chunk {chunk}: {cause}; {remedy}")
         if system_error(cause) is None:
             return self.damage(chunk * self.chunk, one_line(cause))
-        # A chunk that the system cannot read need not be damaged.
+        # A chunk that the system cannot read is not necessarily damaged.
         return self.error(f", chunk {chunk}: {one_line(cause)}")
 
     def error(self, what: str) -> StoreError:
-        """Return an error about this array: its place, followed by `what`."""
+        """Return an error that begins with the container's path and the array's name."""
         return StoreError(f"{self.container.path}: array {self.name}{what}")
 
     def damage(self, element: int, reason: str) -> StoreError:
-        """Return an error that names this array and the chunk that contains `element`."""
+        """Return an error that names the array and the chunk that contains `element`."""
         return self.error(f", chunk {element // self.chunk}: {reason} ({DAMAGED})")
 
     def note_absent(self) -> None:
-        """Take note of a missing chunk, in any thread; raise MissingChunk if the array needs all."""
+        """Record a missing chunk, in any thread; raise MissingChunk if `absent_chunks` is "refuse"."""
         if self.absent_chunks == "refuse":
             raise MissingChunk("the chunk is missing")
         if self.absent_chunks == "warn":
             self.container.gaps |= {self.name}
 
     def check_claimed_size(self) -> None:
-        """Refuse a length that the bytes on disk cannot hold, before anything allocates it."""
+        """Refuse a length that cannot fit in the stored bytes, before allocating it."""
         claimed, stored = self.length * self.width, self.stored_bytes()
         if claimed > stored * MAX_COMPRESSION + SLACK:
             there = f"only {stored} bytes of it are there"
@@ -225,18 +207,18 @@ class StoredArray:
             raise self.error(" does not hold integers")
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
-        """Return the elements ``start:stop``, or columns of them, of an array without `_chunks`."""
+        """Return the elements ``start:stop``, or only their `columns`; for arrays without `_chunks`."""
         raise NotImplementedError
 
     def stored_bytes(self) -> int:
-        """Return the size of the array's chunks on disk; the claimed size where that is not known."""
+        """Return the size of the chunks on disk, or the claimed size if that is unknown."""
         return self.length * self.width
 
 
 class Container(ABC):
-    """Zarr folder or HDF5 file, open for reading; those of streamsvm may be open for writing.
+    """Zarr folder, HDF5 file or matrix file, open for reading; streamsvm also opens its own for writing.
 
-    Every method raises `StoreError`, and nothing else, for whatever is wrong on disk.
+    All faults on disk are raised as `StoreError`.
     """
 
     gaps: frozenset[str] = frozenset()  # names of arrays with missing chunks
@@ -245,19 +227,19 @@ class Container(ABC):
     kind: str
     reader: ChunkReader
     writes = False
-    is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
+    is_matrix = False  # whether there is only a matrix ``X``, without labels or names
     is_closed = False
-    _opened: Any = None  # status of the file when it was opened for reading
-    has_gaps = False  # whether there was a warning of missing chunks
+    _opened: Any = None  # file status at opening
+    has_gaps = False  # whether a warning of missing chunks was given
 
     @property
     def descriptor(self) -> int | None:
-        """Descriptor of a container that is one file; None for a folder."""
+        """File descriptor; None for a folder."""
         return None
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:
-        """Turn whatever the library, its codecs or the file system raise into a StoreError."""
+        """Turn errors of the library, its codecs and the file system into a StoreError."""
         try:
             yield
         except StoreError:
@@ -269,7 +251,7 @@ class Container(ABC):
             raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}{remedy}") from error
 
     def attrs(self, group: str) -> dict[str, Any]:
-        """Return the attributes of a group (``""`` is the root)."""
+        """Return the attributes of a group; ``""`` is the root."""
         return {}
 
     def attr(self, group: str, name: str) -> Any:
@@ -277,21 +259,21 @@ class Container(ABC):
         return self.attrs(group).get(name)
 
     def record(self, name: str) -> Any:
-        """Return our JSON attribute at the root, or None."""
+        """Return a JSON attribute of the root, or None."""
         return self.attr("", name)
 
     @abstractmethod
     def node(self, path: str) -> str | None:
-        """Return ``"group"``, ``"array"``, or None if there is nothing."""
+        """Return ``"group"``, ``"array"``, or None if the node does not exist."""
 
     def children(self, group: str) -> list[str]:
-        """Return the sorted names of what is in a group of AnnData; none if there is no such group."""
+        """Return the sorted names in an AnnData group; none if the group does not exist."""
         return []
 
     def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
-        """Return the labels that a matrix has under a name; raises `InputError` if there are none.
+        """Return the labels of a matrix by name; raise `InputError` if there are none.
 
-        They are an array and None, or a list of distinct values and the number of the value of each row.
+        The result is an array and None, or a list of distinct values and each row's position in the list.
         """
         raise InputError(
             f"{self.path} is one array, and has no labels {name!r}",
@@ -299,7 +281,7 @@ class Container(ABC):
         )
 
     def array(self, path: str, axes: int = 1) -> StoredArray:
-        """Open an array of so many axes; raise StoreError if there is none."""
+        """Open an array with `axes` axes; raise StoreError if there is none."""
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
         with self.wrapped(path):
@@ -309,9 +291,9 @@ class Container(ABC):
     def _array(self, path: str, axes: int) -> StoredArray: ...
 
     def check_unchanged(self) -> None:
-        """Raise StoreError if the store was replaced by another, or written to, since it was opened.
+        """Raise StoreError if the store has changed since it was opened.
 
-        A file that replaces the one that is open is not read.
+        A file that replaces the open file is not read, so it is not a change.
         """
         if self._opened is not None:
             with self.wrapped(""):
@@ -320,7 +302,7 @@ class Container(ABC):
                 raise changed_error(self.path, "the file was written to")
 
     def check_read(self) -> None:
-        """Check the container after a read; the first read of missing chunks ends with a warning."""
+        """Check for changes after a read; warn at the first missing chunk."""
         self.check_unchanged()
         if self.gaps and not self.has_gaps:
             self.has_gaps = True
@@ -332,13 +314,12 @@ class Container(ABC):
 
 
 def changed_error(path: Path, what: str) -> StoreError:
-    """Return the error that `Container.check_unchanged` raises."""
     return StoreError(f"{path}: {what} while it was in use; restore the old one, or start again")
 
 
-# What libhdf5 says within its own messages, and what it means.
+# Phrases in libhdf5's messages, with their meanings.
 _HDF5_PHRASES = {
-    "filter returned failure": "checksum or decompression failure",  # fletcher32 among others
+    "filter returned failure": "checksum or decompression failure",  # also of the fletcher32 checksum
     "truncated file": "the file is shorter than it says: truncated",
     "signature not found": "not an HDF5 file",
     "already open for write": "incomplete: its writer has not finished, or was killed",
@@ -346,7 +327,7 @@ _HDF5_PHRASES = {
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the error's type if it has no message."""
+    """Describe an error in one line: the meaning or the first line of its message, or the error's type."""
     if (refused := system_error(error)) is not None:
         return durable.reason(refused)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
@@ -358,7 +339,7 @@ def one_line(error: BaseException) -> str:
 
 
 def system_error(error: BaseException) -> OSError | None:
-    """Return the operating system's error behind `error`, or None; HDF5 quotes it in its own messages."""
+    """Return the operating system's error behind `error`, or None; HDF5 quotes its number in messages."""
     if isinstance(error, OSError) and error.errno and error.strerror in (os.strerror(error.errno), None):
         return error
     quoted = re.search(r"errno = (\d+)", str(error))

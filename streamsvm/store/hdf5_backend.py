@@ -1,4 +1,4 @@
-"""Containers that are HDF5 files."""
+"""HDF5 files as containers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.hdf5_chunks import complete_rows, compressed_chunks
 from streamsvm.store.layout import ArraySpec
 
-# From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
-# of 1.8 do not). It also allows attributes above 64 KB.
+# In file format 1.10 every structure has a checksum, also the chunk indexes, which have none in 1.8.
+# Attributes may exceed 64 KB.
 LIBVER = ("v110", "v110")
-CHUNK_CACHE = 4 * 2**20  # above CHUNK_NNZ float64 values: two reads that share a chunk decode it once
+CHUNK_CACHE = 4 * 2**20  # more than CHUNK_NNZ float64 values, so reads that share a chunk decode it once
 
-_PIECE = 2**18  # elements of an array without chunks that are read as one
+_PIECE = 2**18  # elements per read of a dataset without chunks
 
 # HDF5 without plugins has no fast codec: lzf reads at a third of the speed of no codec
 # (docs/measurements/store.md).
@@ -38,8 +38,6 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class Hdf5Array(StoredArray):
-    """Dataset of an HDF5 file."""
-
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
         elsewhere = dataset.file.filename != str(container.path)
         self.container: Hdf5Container = container
@@ -48,7 +46,7 @@ class Hdf5Array(StoredArray):
             raise self.error(" is stored in another file, which is not read; copy it into this one")
         text = h5py.check_string_dtype(dataset.dtype) is not None
         chunks = dataset.chunks
-        if not chunks and dataset.shape:  # contiguous: nothing is decoded
+        if not chunks and dataset.shape:  # contiguous, so nothing is decoded
             length, *columns = dataset.shape
             chunks = (min(length, _PIECE // max(1, *columns, 1)), *columns)
         self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text)
@@ -59,11 +57,10 @@ class Hdf5Array(StoredArray):
 
     @functools.cached_property
     def _complete(self) -> np.ndarray | None:
-        """Whether all chunks that begin at the same row exist; None if all chunks of the dataset exist."""
         return complete_rows(self._dataset)
 
     def _has_chunks(self, first: int, end: int) -> bool:
-        """Return whether chunks ``first:end`` of rows exist; what is missing is noted."""
+        """Return whether chunks ``first:end`` of the first axis exist; record missing chunks."""
         exist = self._complete is None or bool(self._complete[first:end].all())
         if not exist:
             self.note_absent()
@@ -75,12 +72,12 @@ class Hdf5Array(StoredArray):
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
-            # The storage size is a claim of the file's; it cannot be larger than the file.
+            # A damaged file may overstate its storage size.
             return min(self._dataset.id.get_storage_size(), self.container.size)
 
 
 class Hdf5Container(Container):
-    """Container that is an HDF5 file."""
+    """HDF5 file, open for reading or writing."""
 
     kind = "hdf5"
 
@@ -88,10 +85,10 @@ class Hdf5Container(Container):
         self.path = path
         self.writes = write
         self.reader = ChunkReader()
-        self.size = 0  # bytes of the file, when it was opened for reading
+        self.size = 0  # file size in bytes when opened for reading
         self._file: h5py.File | None = None
         self._writing = threading.Lock()
-        self._failed: Exception | None = None  # the first write that failed
+        self._failed: Exception | None = None  # error of the first failed write
         with self.wrapped(""):
             if write:
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
@@ -144,7 +141,7 @@ class Hdf5Container(Container):
     ) -> None:
         with self.wrapped(path):
             shape, chunks = tuple(spec.shape(spec.length)), tuple(spec.shape(chunk))
-            # HDF5 does not allow chunks of an empty dataset.
+            # HDF5 does not allow chunks in an empty dataset.
             options = {"chunks": chunks, "fletcher32": True, **CODECS[codec]} if spec.length else {}
             root = self._node("")
             dataset = root.create_dataset(path, shape, spec.dtype, fillvalue=spec.fill, **options)
@@ -154,8 +151,8 @@ class Hdf5Container(Container):
         with self.wrapped(path):
             encoded = [text.encode() for text in texts]
             width = max(map(len, encoded), default=1) or 1
-            # Text of fixed length: text of variable length is stored in HDF5's global heap, which has no
-            # checksums, and libhdf5 may hang when the heap is damaged.
+            # Text has fixed length, because HDF5 keeps text of variable length in its global heap, which has
+            # no checksums, and libhdf5 may hang on a damaged heap.
             dtype = h5py.string_dtype("utf-8", width)
             chunk = max(1, min(len(texts), 2**22 // width))
             spec = ArraySpec(len(texts), dtype, None)
@@ -165,7 +162,7 @@ class Hdf5Container(Container):
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
         with self.wrapped(path), self._writing:
-            if self._failed is not None:  # libhdf5 would now say only that its state is not as it should be
+            if self._failed is not None:  # libhdf5's next error would hide the cause
                 raise self._failed
             try:
                 _put(self._node(path), start, values)
@@ -176,7 +173,7 @@ class Hdf5Container(Container):
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
             text = json.dumps(value, allow_nan=False).encode()
-            # Text of fixed length is stored in the header, which has a checksum: see `create_text`.
+            # Text of fixed length lies in the object header, which has a checksum: see `create_text`.
             dtype = h5py.string_dtype("utf-8", len(text))
             self._node("").attrs.create(name, np.bytes_(text), dtype=dtype)
         self.sync()
@@ -201,7 +198,7 @@ class Hdf5Container(Container):
 
 @contextlib.contextmanager
 def _kept_open(node: Any) -> Iterator[None]:
-    """Keep a file or dataset open after an error: h5py would close it, fail again, and print that."""
+    """Keep a file or dataset open after an error; h5py would close it, fail again and print that error."""
     try:
         yield
     except Exception:
@@ -214,7 +211,7 @@ def _put(dataset: h5py.Dataset, start: int, values: np.ndarray) -> None:
         if dataset.ndim == 2:
             start, values = start // dataset.shape[1], values.reshape(-1, dataset.shape[1])
         dataset[start : start + len(values)] = values
-        dataset.flush()  # closing it would flush as well, but would not report an error
+        dataset.flush()  # closing the dataset would flush too, but hide errors
 
 
 def _set_attrs(node: Any, attrs: dict[str, Any]) -> None:

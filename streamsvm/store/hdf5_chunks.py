@@ -1,6 +1,6 @@
-"""Chunks of HDF5 arrays compressed by gzip, decoded by several threads.
+"""Gzip-compressed chunks of HDF5 datasets, decoded by several threads.
 
-libhdf5 decodes one chunk at a time under one lock for all files.
+libhdf5 decodes one chunk at a time, under one lock for all files.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 
 from streamsvm.store.chunk_reader import copy_bytes, inflate
 
-_DEFLATE, _SHUFFLE = 1, 2  # numbers of filters
-HasChunks = Callable[[int, int], bool]  # whether chunks of rows exist, by the first and the end of them
+_DEFLATE, _SHUFFLE = 1, 2  # HDF5 filter numbers
+HasChunks = Callable[[int, int], bool]  # (first, end): whether chunks ``first:end`` of the first axis exist
 
 
 def complete_rows(dataset: h5py.Dataset) -> np.ndarray | None:
-    """Return whether all chunks that begin at the same row exist; None if all chunks of the dataset exist."""
+    """Return which rows of the chunk grid are complete, bool; None if no chunk is missing."""
     if dataset.chunks is None:
         return None
     grid = [-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True)]
@@ -37,7 +37,7 @@ def complete_rows(dataset: h5py.Dataset) -> np.ndarray | None:
 
 
 class Hdf5Chunks:
-    """Chunks of a dataset of one axis whose last filter is gzip, perhaps after a byte shuffle."""
+    """Chunks of a one-axis dataset whose last filter is gzip, optionally after a byte shuffle."""
 
     def __init__(self, dataset: h5py.Dataset, filters: list[int], has_chunks: HasChunks) -> None:
         self._dataset, self._filters, self._has_chunks = dataset, filters, has_chunks
@@ -51,7 +51,7 @@ class Hdf5Chunks:
         return self._dataset.id.read_direct_chunk((number * self.chunk,))
 
     def expect(self, number: int) -> None:
-        """Do nothing: only the library knows the position of a chunk in the file."""
+        """Do nothing, because only libhdf5 knows the file position of a chunk."""
 
     def decode(self, payload: Any, out: np.ndarray) -> None:
         mask, content = payload
@@ -68,7 +68,7 @@ class Hdf5Chunks:
 
 
 def compressed_chunks(dataset: h5py.Dataset, has_chunks: HasChunks) -> Hdf5Chunks | None:
-    """Return the chunks of a dataset if they can be decoded here; None for other filters or none."""
+    """Return the chunks of a dataset if they can be decoded here, else None."""
     numbers = dataset.dtype.kind in "fiub" and dataset.dtype.isnative and sys.byteorder == "little"
     if not numbers or dataset.chunks is None or len(dataset.chunks) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Several labels a row in AnnData that streamsvm did not write: a matrix of zeros and ones in `obsm`."""
+"""Label sets in AnnData from other programs: a 0/1 matrix in ``obsm``."""
 
 from __future__ import annotations
 
@@ -14,45 +14,33 @@ from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.ranges import Ranges, number_at
 from streamsvm.store.store import Columns
 
-_MAX_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
+_MAX_CLASSES = 2**24  # a shape may claim any number, and each class takes a string
 
 
 class Indicator:
-    """Matrix of shape (n_rows, n_classes) that is 1 where a row has a label.
+    """Matrix of shape (n_rows, n_classes), CSR or dense, that is 1 where a row has a label.
 
-    Parameters
-    ----------
-    matrix : StoredMatrix
-        CSR or dense.
-
-    Attributes
-    ----------
-    classes : list of str
-        The names of its columns; the numbers from 0 if they have none.
-    label_dtype : str
-        Of the classes in Python.
-    most_labels : int
-        The labels of all rows together, at most.
+    The classes are the column names, or numbers from 0 without names.
     """
 
     def __init__(self, matrix: StoredMatrix) -> None:
-        if matrix.columns is not None:  # in many chunks of a column no row has its label
+        if matrix.columns is not None:  # a chunk may have only zeros
             for array in matrix.arrays.values():
                 array.absent_chunks = "allow"
         self._matrix = matrix
         self.classes = matrix.columns or [str(c) for c in range(matrix.shape[1])]
         self.label_dtype = dtype_of_names(self.classes)
-        self.most_labels = matrix.nnz
+        self.most_labels = matrix.nnz  # upper bound of the number of labels of all rows
 
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
-        """Return where the entries of some ranges of rows stand, as `read_pointers` does."""
+        """Return the positions of the entries of ranges of rows: see `read_pointers`."""
         return self._matrix.pointers(ranges)
 
     def columns(self, ranges: Ranges) -> Columns:
-        """Return `labels`, `label_codes` and `label_indptr` of some ranges of rows, as `Rows` has them."""
+        """Return the `labels`, `label_codes` and `label_indptr` of ranges of rows: see `Rows`."""
         matrix = self._matrix
         values, codes, indptr = matrix.read(ranges)
-        assert codes is not None  # since `dense_rows` is False
+        assert codes is not None  # because `dense_rows` is False
         if (at := first_outside(codes, len(self.classes))) is not None:
             element = number_at(matrix.pointers(ranges)[0], at)
             raise matrix.arrays["indices"].damage(element, f"label code {codes[at]} is out of range")
@@ -76,24 +64,9 @@ class Indicator:
 
 
 def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | None:
-    """Open an entry of ``obsm`` as an indicator of labels.
+    """Open an entry of ``obsm`` as an indicator of labels; None if there is no such entry.
 
-    Parameters
-    ----------
-    container : Container
-    key : str
-    n_rows : int
-        Rows that it must have.
-
-    Returns
-    -------
-    Indicator or None
-        None if ``obsm`` has no such entry.
-
-    Raises
-    ------
-    StoreError
-        If it is not a matrix with a row for each row of X.
+    Raises StoreError unless it is a matrix with `n_rows` rows and a column for each class.
     """
     path, name = container.path, f"obsm/{key}"
     if "/" in key or key in ("", ".", "..") or container.node("obsm") != "group":

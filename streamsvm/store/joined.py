@@ -1,4 +1,4 @@
-"""Joined stores: the rows of several stores one after the other, with features matched by name."""
+"""Joined stores: rows of several stores in sequence, with features matched by name."""
 
 from __future__ import annotations
 
@@ -19,18 +19,13 @@ from streamsvm.store.store import Columns, RowSizes, Store, Whole
 from streamsvm.store.views import matched, recoded
 
 Found = TypeVar("Found")
-_SPARSE_BYTES = 2 * 8  # of each value of dense rows while they become CSR
+_SPARSE_BYTES = 2 * 8  # per value, to convert dense rows to CSR
 
 
 class JoinedStore(Store):
-    """The rows of several stores with the same features and classes, one store after the other.
+    """Rows of stores with the same features and classes, in sequence; the stores are closed with it.
 
-    Dense rows become CSR unless those of all stores are dense.
-
-    Parameters
-    ----------
-    stores : list of Store
-        One or more; they are closed with this one.
+    Dense rows become CSR unless all stores have dense rows.
     """
 
     def __init__(self, stores: list[Store]) -> None:
@@ -73,7 +68,7 @@ class JoinedStore(Store):
         return None if what == "statistics" else self.stores[0].whole(what)
 
     def _each(self, ranges: Ranges, read: Callable[[Store, Ranges], Found]) -> Iterator[tuple[int, Found]]:
-        """Yield the number of the first row of a store, and what is read of it, for successive ranges."""
+        """Yield the number of a store's first row, and the result of `read`, for successive ranges."""
         parts, divided = split_ranges(ranges, self._starts)
         if not len(parts):
             parts, divided = np.zeros(1, np.int64), span(0, 0)
@@ -109,16 +104,16 @@ class JoinedStore(Store):
 
 
 def join_stores(stores: list[Store], join: str = "inner") -> Store:
-    """Join several stores that differ only in rows, classes and features.
+    """Join stores that differ only in rows, classes and features.
 
-    Features are as `_common_features` says: a row is 0 where its store lacks one. Classes are all that any
-    has: in the order of the first if the others have none that it lacks, else sorted.
+    Features are joined by `_common_features`; a feature that a store lacks is 0 in its rows. Classes are the
+    union, ordered by `all_classes`.
 
     Raises
     ------
     StoreError
-        If the features cannot be joined; or stores count features from other numbers; or only some of them
-        have weights or several labels a row; or rows are in groups.
+        If features cannot be joined or are counted from different numbers, rows are in groups, or only some
+        stores have weights, sets of labels or a column to hold out by.
     """
     first, *others = stores
     for other in others:
@@ -137,13 +132,13 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
             matched(store, match_features(own, joined, str(store.path), model="the joined data"), joined)
             for store, own in zip(stores, names, strict=True)
         ]
-    integers = all(store.label_dtype == INTEGER for store in stores)  # and else text
+    integers = all(store.label_dtype == INTEGER for store in stores)  # else text
     classes = all_classes([store.classes for store in stores], are_numbers=integers)
     return JoinedStore([recoded(store, classes, INTEGER if integers else TEXT) for store in stores])
 
 
 def all_classes(each: Sequence[Sequence[str]], *, are_numbers: bool) -> list[str]:
-    """Return all classes: in the order of the first if the others have none that it lacks, else sorted."""
+    """Return the union of classes: in the order of the first list if it has all of them, else sorted."""
     every = set().union(*each)
     return list(each[0]) if len(every) == len(each[0]) else sorted(every, key=int if are_numbers else None)
 
@@ -158,18 +153,18 @@ _SHARED_FACTS = {
 
 
 def _common_features(stores: list[Store], names: Sequence[list[str] | None], join: str) -> list[str] | None:
-    """Return the names of the common features, or None if no store names them and all have as many.
+    """Return the names of the joined features, or None if no store has names and all have equally many.
 
-    With `join` "inner", these are the features that all stores have, in the order of the first; with "outer",
-    all that any has, in the order of their appearance. A warning says how many are not in all stores.
+    "inner" keeps the features of all stores, in the order of the first; "outer" keeps the features of any
+    store, in order of appearance. A warning gives the number of features that some stores lack.
 
     Raises
     ------
     StoreError
-        If only some stores name their features, or none does and their numbers differ, or no feature is in
-        all of them, with ``"inner"``.
+        If only some stores have feature names, the numbers of unnamed features differ, or "inner" leaves
+        none.
     SettingsError
-        If `join` is another word.
+        If `join` is neither "inner" nor "outer".
     """
     if join not in ("inner", "outer"):
         raise SettingsError(f"join must be inner or outer, not {join!r}", setting="join")

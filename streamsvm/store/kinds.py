@@ -1,4 +1,4 @@
-"""Kinds of inputs, by their first bytes and their structure; the suffix tells kinds of text apart."""
+"""Detection of input kinds from first bytes and structure; the suffix tells text formats apart."""
 
 from __future__ import annotations
 
@@ -39,25 +39,26 @@ _MAGIC = {
     b"PAR1": "parquet", b"ARROW1": "lists",
 }  # fmt: skip
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-MAGIC_SIZE = max(map(len, COMPRESSIONS))  # bytes that tell how text is compressed
+MAGIC_SIZE = max(map(len, COMPRESSIONS))  # first bytes that identify a compression
 COMPRESSION_SUFFIXES = {"gz", "bz2", "xz", "zst"}
-_HEAD_SIZE = 4096  # bytes that are read
+_HEAD_SIZE = 4096  # first bytes read to detect a kind
 
 
 def kind_of(path: str | os.PathLike[str], format: str | None = None) -> str:
-    """Return the kind of an input, a name in `TITLES`; a store that streamsvm wrote is "anndata".
+    """Return the kind of an input, a name in `TITLES`; "anndata" includes streamsvm stores.
 
     Parameters
     ----------
     path : path, address, or "-"
-        Of a store or matrix that is not there the suffix counts. Standard input is LIBSVM text.
+        Input. The suffix decides if no file or folder is there; "-", standard input, is LIBSVM text.
     format : str, optional
-        The kind of text; or another name in `TITLES`, which the content must not contradict.
+        Expected kind, which must match the content. It overrides the kind of text that the suffix names, and
+        "parquet" overrides "lists".
 
     Raises
     ------
     InputError
-        If the input cannot be read, is of no kind in `TITLES`, or contradicts `format`.
+        If the input is unreadable, has no known kind, or contradicts `format`.
     """
     if format is not None and format not in TITLES:
         raise ValueError(f"format must be one of {', '.join(TITLES)}, not {format!r}")
@@ -71,13 +72,13 @@ def kind_of(path: str | os.PathLike[str], format: str | None = None) -> str:
 
 
 def is_read_in_place(path: str | os.PathLike[str]) -> bool:
-    """Return True for what `open_store` reads by rows; False for text, tables and `is_packed` archives."""
+    """Return whether `open_store` reads the input by rows: not text, tables or `is_packed` archives."""
     kind = kind_of(path)
     return kind in {"anndata", *MATRICES} and not (kind == "npz" and is_packed(path))
 
 
 def is_trained_in_place(path: str | os.PathLike[str]) -> bool:
-    """Return True for what is read in place and in any order; a large row group is read from its start."""
+    """Return whether rows can be read in place in any order, which large Parquet row groups prevent."""
     if is_read_in_place(path) and kind_of(path) == "lists":
         with contextlib.closing(ListFile(Path(local(path)))) as file:
             return file.reads_groups
@@ -85,19 +86,19 @@ def is_trained_in_place(path: str | os.PathLike[str]) -> bool:
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Return True for an ``.npz`` archive with compressed arrays, or with a sparse matrix of SciPy."""
+    """Return whether an ``.npz`` archive has compressed arrays or a SciPy sparse matrix."""
     members = _members(path)
     compressed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
     return compressed or {"format.npy", "shape.npy"} <= {each.filename for each in members}
 
 
 def compression_of(begin: bytes) -> str | None:
-    """Return how text is compressed, by its first `MAGIC_SIZE` bytes; None for plain text."""
+    """Return the compression of text from its first `MAGIC_SIZE` bytes; None for plain text."""
     return next((name for magic, name in COMPRESSIONS.items() if begin.startswith(magic)), None)
 
 
 def _members(path: str | os.PathLike[str]) -> list[zipfile.ZipInfo]:
-    """Return what is in an archive; nothing if it is damaged or a pipe, which opening it reports."""
+    """Return the archive's members; none if it is damaged or a pipe, because opening it reports the error."""
     try:
         with open_file(Path(local(path)), follow=True) as file, zipfile.ZipFile(file) as archive:
             return archive.infolist()
@@ -115,7 +116,7 @@ def _recognised(path: str | os.PathLike[str]) -> str:
     by_name = _SUFFIXES.get(suffixes[-1], "libsvm") if suffixes else "libsvm"
     if path.is_dir():
         return _kind_of_folder(path, by_name)
-    if not path.is_file():  # a pipe cannot be looked at and then read
+    if not path.is_file():  # a pipe can only be read once
         if by_name in TEXTS | TABLES:
             with os_errors_as(InputError, path, "read"):
                 path.stat()
@@ -131,7 +132,7 @@ def _recognised(path: str | os.PathLike[str]) -> str:
     if found is None and by_name in TEXTS and compression_of(begin) is None:
         control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in begin)
         line = begin.partition(b"\n")[0].decode("utf-8", "surrogateescape")
-        # If the first line is text, another one is malformed, which the reader names.
+        # If the first line is text, a later line is malformed, and the reader names it.
         begins_as_text = "".join(line.split()).isprintable()
         is_foreign = b"\0" in begin and 16 * control > len(begin) and not begins_as_text
     if is_foreign:

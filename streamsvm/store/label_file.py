@@ -1,4 +1,4 @@
-"""Labels and weights of a matrix without any: in ``.npy`` files, its ``.npz`` archive, or lines of text."""
+"""Labels and weights of a matrix, from ``.npy`` or text files, its archive, or columns of its table."""
 
 from __future__ import annotations
 
@@ -21,31 +21,23 @@ from streamsvm.store.store import Columns
 
 
 class FileLabels:
-    """Labels of all rows, in memory as codes; the classes are in the order that ``convert`` gives them.
+    """Labels of all rows, in memory as codes; the classes have the order of ``convert``.
 
     Parameters
     ----------
     labels : ndarray, or list
-        The label of each row; with `at`, the distinct labels, of which it has the number for each row.
+        Label of each row or, with `at`, the distinct labels.
     where : str
-        Their place in messages.
-    path : Path
-        The matrix.
-    n_rows : int
-        Its rows.
-
-    Attributes
-    ----------
-    classes : list of str
-    label_dtype : str
-        int64 if they are integers, and else str.
-    nbytes : int
-        Of the codes.
+        Source of the labels, for messages.
+    path, n_rows : Path, int
+        Path and number of rows of the matrix.
+    at : ndarray, optional
+        Position of each row's label in `labels`.
 
     Raises
     ------
     InputError
-        If there is not one label for each row, or a value is no label.
+        If there is not one label per row, or a value cannot be a label.
     """
 
     def __init__(
@@ -62,10 +54,10 @@ class FileLabels:
         for number, value in enumerate(labels):
             try:
                 names.append(label_values.label_text(value))
-            except ValueError as error:  # of UnicodeDecodeError, too
+            except ValueError as error:  # includes UnicodeDecodeError
                 row = int(np.argmax(at == number))
                 raise InputError(f"{where}, row {row + 1}: this cannot be a label: {error}") from None
-        known = list(dict.fromkeys(name for name in names if name is not None))  # all NaN are one
+        known = list(dict.fromkeys(name for name in names if name is not None))  # values may share a name
         self.classes = [known[place] for place in label_values.class_order(known)] if known else []
         self.label_dtype = label_values.TEXT if is_text else label_values.dtype_of_names(self.classes)
         code = {name: number for number, name in enumerate(self.classes)}
@@ -74,7 +66,7 @@ class FileLabels:
         self.nbytes = self._codes.nbytes
 
     def columns(self, ranges: Ranges) -> Columns:
-        """Return the `labels` of ranges of rows; -1 where the label is missing."""
+        """Return the `labels` of ranges of rows; -1 for a missing label."""
         return {"labels": self._codes[numbers_in(ranges)]}
 
 
@@ -85,7 +77,7 @@ def open_labels(
     labels: str | os.PathLike[str] | None,
     like: Mapping[str, Any],
 ) -> FileLabels:
-    """Open the labels of the `n_rows` rows of a matrix: the file `labels`, or its own array or column.
+    """Open the labels of a matrix from the file `labels` or from its own array or column `label`.
 
     `like` is as for `open_store`.
     """
@@ -106,7 +98,7 @@ def open_labels(
 
 
 def read_weights(path: Path, n_rows: int) -> np.ndarray:
-    """Return the weights of the rows of a matrix, float64; raises InputError for what are none."""
+    """Return the row weights of a matrix, float64; raise InputError if they are invalid."""
     with os_errors_as(InputError, path, "read"):
         return row_weights(None, _array_or_lines(path), n_rows, str(path))
 
@@ -122,7 +114,7 @@ def _array_or_lines(path: Path) -> np.ndarray | list[str]:
 
 
 def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
-    """Return the labels in a file: lines are names of classes as in LIBSVM text; "" is a missing label."""
+    """Return the labels in a file; text lines are class names as in LIBSVM text, "" is a missing label."""
     lines = _array_or_lines(path)
     if isinstance(lines, np.ndarray):
         return lines

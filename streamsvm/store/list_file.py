@@ -1,4 +1,4 @@
-"""Columns of lists of numbers in Parquet and Arrow files: a dense matrix, read by row groups or batches."""
+"""Parquet and Arrow columns of number lists, read as a dense matrix by row groups or batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from streamsvm.store.array_file import MatrixFile
 from streamsvm.store.container import StoredArray
 from streamsvm.store.parquet import open_parquet, row_bytes
 
-_READ_BYTES = 2**22  # of Parquet, at a time: about as many
-_MOST_ROWS = 2**16  # of labels, at a time
+_READ_BYTES = 2**22  # approximate bytes per read of Parquet
+_MOST_ROWS = 2**16  # maximum rows per read of Parquet
 
 
 class ListArray(StoredArray):
-    """Column of lists, each of which is a row. A chunk is the largest row group or batch, up to a limit."""
+    """Column of lists, one for each row. A chunk is the largest row group or batch, up to a limit."""
 
     def __init__(self, container: ListFile, shape: tuple[int, int], dtype: np.dtype) -> None:
         self.container: ListFile = container
@@ -43,9 +43,9 @@ class ListArray(StoredArray):
         return found[(slice(None), *columns)]
 
     def _lists_from(self, row: int) -> Any:
-        """Return lists from a row on: those that were read last, or the next; or read its row group anew."""
+        """Return lists from a row on: continue the last read, or start at the row group again."""
         begin, lists, more = self._ahead
-        self._ahead = (self.length, (), iter(()))  # of an error, nothing is kept
+        self._ahead = (self.length, (), iter(()))  # after an error, nothing is kept
         starts = self.container.starts
         group = int(np.searchsorted(starts, row, "right")) - 1
         if row < begin or begin + len(lists) < starts[group]:
@@ -57,7 +57,7 @@ class ListArray(StoredArray):
         return lists[row - begin :]
 
     def _values(self, lists: Any, row: int) -> np.ndarray:
-        """Return the numbers of some lists; raises StoreError unless they are of one length, without gaps."""
+        """Return the numbers of lists; raise StoreError unless all lists have `columns` numbers."""
         import pyarrow.compute as pc
 
         sizes = pc.fill_null(pc.list_value_length(lists), -1).to_numpy(zero_copy_only=False)
@@ -77,12 +77,12 @@ class ListArray(StoredArray):
 
 
 class ListFile(MatrixFile):
-    """Parquet or Arrow file (IPC, a file or a stream, as ``datasets`` writes it) with one column of lists."""
+    """Parquet or Arrow IPC file (or stream, as ``datasets`` writes it) with one column of number lists."""
 
     kind = "table"
 
     def _open_matrix(self) -> None:
-        self.lock = threading.Lock()  # a reader of Parquet is for one thread
+        self.lock = threading.Lock()  # Parquet readers are not thread-safe
         with extra(StoreError, f"{self.path} is read with pyarrow, which is not installed", "tables"):
             import pyarrow as pa
         with self.wrapped(""):
@@ -95,7 +95,7 @@ class ListFile(MatrixFile):
                 self._schema: Any = self._parquet.schema_arrow
             else:
                 opened = pa.ipc.open_file if head == b"ARROW1" else pa.ipc.open_stream
-                table = opened(pa.memory_map(str(self.path))).read_all()  # not into memory, unless compressed
+                table = opened(pa.memory_map(str(self.path))).read_all()  # stays on disk unless compressed
                 self._batches = table.to_batches()
                 sizes = [batch.num_rows for batch in self._batches]
                 self._schema = table.schema
@@ -107,7 +107,7 @@ class ListFile(MatrixFile):
 
     @property
     def reads_groups(self) -> bool:
-        """True if each row group is small enough to be read for a few of its rows."""
+        """True if every row group is small enough to be read for a few of its rows."""
         return int(np.diff(self.starts).max()) <= self.chunk
 
     def _find_column(self) -> str:
@@ -132,14 +132,14 @@ class ListFile(MatrixFile):
         return str(found[0])
 
     def values(self, name: str, group: int = 0) -> Iterator[Any]:
-        """Yield the values of a column from a row group or batch on, a few rows of Parquet at a time.
+        """Yield a column's values from a row group or batch on, a few rows of Parquet at a time.
 
-        Texts of Parquet are dictionaries.
+        Text columns of Parquet are dictionary-encoded.
         """
         groups = range(group, len(self.starts) - 1)
         if self._parquet is None:
             for batch in map(self._batches.__getitem__, groups):
-                self.check_unchanged()  # a file that became shorter cannot be read from a memory map
+                self.check_unchanged()  # reading a shortened memory-mapped file would end the process
                 yield batch.column(name)
             return
         file = self._parquet if name == self.column else open_parquet(self._file, [name])
@@ -151,7 +151,7 @@ class ListFile(MatrixFile):
             yield batch.column(0)
 
     def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
-        """Return the distinct values of a column of labels, and the number of the value of each row."""
+        """Return the distinct values of a label column, and the position of each row's value in them."""
         from pyarrow import types
 
         if name not in self._schema.names or name == self.column:

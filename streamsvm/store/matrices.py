@@ -1,4 +1,4 @@
-"""Matrices in AnnData that streamsvm did not write: CSR, dense or CSC, read as rows."""
+"""Matrices in AnnData from other programs: CSR, dense or CSC, read by rows."""
 
 from __future__ import annotations
 
@@ -15,92 +15,68 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.obs_columns import column_names
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
 
-_PIECE = 2**18  # elements at each end that enter the fingerprint
+_PIECE = 2**18  # elements at each end of an array for the fingerprint
 _MAX_SIZE = 2**62
 
 
 class StoredMatrix(ABC):
-    """Matrix of numbers on disk; its content is checked before it is used.
+    """Matrix of numbers on disk, read by rows.
 
-    Values are float32 or float64 as stored; other numbers become float32, which is exact for integers of up
-    to 16 bits. Wider integers are checked, and refused if float32 would change them (the first is 2**24 + 1)
-    or they reach 2**31.
+    Values stored as float32 or float64 keep their dtype; other numbers become float32. Integers of more than
+    16 bits are refused if float32 changes them (the first is 2**24 + 1) or they reach 2**31.
 
-    Attributes
-    ----------
-    name : str
-        Its path in the container, such as ``X`` or ``layers/counts``.
-    encoding : {"csr", "dense"}
-    shape : tuple of int
-        Rows and columns.
-    nnz : int
-        Values that are stored: of a dense matrix, all.
-    dtype : dtype
-        Of the values that are returned: float32 or float64.
-    dense_rows : bool
-        Whether `read` returns dense rows, which only a dense matrix may; by default it returns CSR rows.
-    chunk_nnz : int
-        Values that are decoded as one.
-    columns : list of str or None
-        The names of the columns of a dataframe.
-    values : StoredArray
-        The array of the values, or of the first column.
-    arrays : dict of str to StoredArray
-        By their names within the matrix: ``data``, ``indices``, ``indptr``; or ``values``; or, of columns
-        that have an array each, their paths.
+    The keys of `arrays` are ``data``, ``indices`` and ``indptr``; ``values``; or the paths of a dataframe's
+    columns.
     """
 
-    encoding: str
-    nnz: int
-    chunk_nnz: int
-    dense_rows = False
-    columns: list[str] | None = None
+    encoding: str  # "csr" or "dense"
+    nnz: int  # stored values; for a dense matrix, all values
+    chunk_nnz: int  # values decoded at a time
+    dense_rows = False  # True: `read` returns dense rows (only from a dense matrix)
+    columns: list[str] | None = None  # column names of a dataframe
 
     def __init__(
         self, container: Container, name: str, shape: tuple[int, int], arrays: dict[str, StoredArray]
     ) -> None:
         self.container = container
         self.path = container.path
-        self.name = name
+        self.name = name  # path in the container, such as "X" or "layers/counts"
         self.shape = shape
         self.arrays = arrays
         values = [array for part, array in arrays.items() if part not in ("indices", "indptr")]
         for array in values:
             if array.dtype is None or array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
                 raise array.error(" does not hold numbers of a supported type")
-        self.values = values[0]
+        self.values = values[0]  # array of the values, or of the first column
         common = np.result_type(*(array.dtype for array in values if array.dtype is not None))
         self.dtype = np.dtype(np.float64 if common.kind == "f" and common.itemsize == 8 else np.float32)
         self.index_dtype = format.index_dtype(shape[1])
 
     @abstractmethod
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
-        """Return where the values of some ranges of rows stand, as `read_pointers` does."""
+        """Return the positions of the values of ranges of rows: see `read_pointers`."""
 
     @abstractmethod
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """Return `data`, `indices` and `indptr` (from 0 on) of some ranges of rows, one after the other.
+        """Return `data`, `indices` and `indptr` of the rows in ranges; dense rows have no indices.
 
-        Nothing is known of values and indices: the rows may not be sorted. Dense rows have no indices.
+        `indptr` starts at 0. Values and indices are not checked, and rows may be unsorted.
         """
 
     def samples(self) -> Iterator[bytes]:
-        """Yield the bytes that enter the fingerprint: the first and the last elements of each array."""
+        """Yield the bytes that enter the fingerprint: the first and last elements of each array."""
         for array in self.arrays.values():
             size = max(1, min(array.chunk, _PIECE // max(1, array.columns or 1)))
             for start in sorted({0, max(0, array.length - size)}):
                 yield array.read(start, min(start + size, array.length)).tobytes()
 
     def _convert(self, values: np.ndarray, ranges: Ranges, what: str = "element") -> np.ndarray:
-        """Convert the values of some ranges to `dtype`.
-
-        Raises StoreError if that changes a wide integer.
-        """
-        with np.errstate(invalid="ignore"):  # of NaN that signals
+        """Convert values to `dtype`; raise StoreError if that changes a wide integer."""
+        with np.errstate(invalid="ignore"):  # signalling NaN
             result = values.astype(self.dtype, copy=False)
         if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
-            # Compare as integers, since 2**24 + 1 equals its float32 as float32. Below the bound, the
-            # conversion back does not overflow.
+            # Compare as integers, because 2**24 + 1 as float32 equals its own float32. Below the bound,
+            # converting back cannot overflow.
             with np.errstate(invalid="ignore"):
                 back = result.astype(values.dtype)
             lost = (np.abs(result) >= 2.0**31) | (back != values)
@@ -116,7 +92,7 @@ class StoredMatrix(ABC):
 
 
 class CsrMatrix(StoredMatrix):
-    """CSR matrix, whose rows need not be sorted."""
+    """CSR matrix, whose rows may be unsorted."""
 
     encoding = "csr"
 
@@ -145,7 +121,7 @@ class CsrMatrix(StoredMatrix):
 
 
 class DenseMatrix(StoredMatrix):
-    """Dense matrix: an array of two axes, or one for each column. CSR rows are without its zeros."""
+    """Dense matrix: one array of two axes, or one array per column. Its CSR rows omit zeros."""
 
     encoding = "dense"
 
@@ -160,7 +136,7 @@ class DenseMatrix(StoredMatrix):
         )
         self.nnz = shape[0] * shape[1]
         self._height = values.chunk
-        self._width = max(values.column_chunk or 1, _PIECE // self._height)  # columns that are read as one
+        self._width = max(values.column_chunk or 1, _PIECE // self._height)  # columns per read
         self.chunk_nnz = min(self._height * self._width, max(1, self.nnz))
 
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
@@ -171,7 +147,7 @@ class DenseMatrix(StoredMatrix):
         order = np.argsort(wanted, kind="stable")
         bands = np.split(order, np.flatnonzero(np.diff(wanted[order] // self._height)) + 1)
         found = np.empty((len(wanted), self.shape[1]), self.dtype)
-        for places in bands if len(wanted) else ():  # of one row of chunks, each of which is decoded once
+        for places in bands if len(wanted) else ():  # one row of chunks each, so no chunk is decoded twice
             rows = wanted[places]
             first, numbers = int(rows[0]), np.column_stack([rows, rows + 1])
             begin = 0
@@ -187,7 +163,7 @@ class DenseMatrix(StoredMatrix):
         return found[present], columns[present], indptr
 
     def parts(self, first: int, stop: int) -> Iterator[np.ndarray]:
-        """Yield the values of some rows as stored, by the columns that are read as one."""
+        """Yield the stored values of rows ``first:stop``, some columns at a time."""
         for begin in range(0, self.shape[1], self._width):
             end = min(begin + self._width, self.shape[1])
             if self._columns:
@@ -197,9 +173,9 @@ class DenseMatrix(StoredMatrix):
 
 
 def _load_columns(container: Container, name: str, shape: tuple[int, int], memory: int | None) -> CsrMatrix:
-    """Load a CSC matrix as CSR; raises `PlanError` if it does not fit into `memory` twice.
+    """Load a CSC matrix as CSR; raise `PlanError` if it does not fit into `memory` twice.
 
-    If `memory` is 0, the matrix has no values to read, but its sizes and types, from its headers.
+    With `memory` 0, the result only has the matrix's sizes and types.
     """
     from scipy.sparse import csc_array
 
@@ -213,7 +189,7 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
             f"{container.path}: {name} is CSC, which stores columns, and rows are needed; in Python "
             f"`{lines}` stores it by rows"
         )
-    columns = CsrMatrix(container, name, shape[::-1])  # the rows of the transposed matrix
+    columns = CsrMatrix(container, name, shape[::-1])  # rows of the transposed matrix
     if memory == 0:
         columns.shape = shape
         return columns
@@ -232,9 +208,9 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
 
 
 def open_matrix(container: Container, name: str, memory: int | None = None) -> CsrMatrix | DenseMatrix:
-    """Open a matrix of AnnData; raises StoreError if there is none of a known kind.
+    """Open a matrix of AnnData; raise StoreError if it does not exist or its kind is unknown.
 
-    CSC is loaded into `memory`, bytes, or, if that is 0, has sizes and types alone; by default it is refused.
+    CSC is loaded into `memory` bytes; with 0 it only has sizes and types, and by default it is refused.
     """
     path = container.path
     kind = container.node(name)
@@ -261,7 +237,7 @@ def open_matrix(container: Container, name: str, memory: int | None = None) -> C
 
 
 def _open_frame(container: Container, name: str) -> DenseMatrix:
-    """Open a dataframe of numbers; raises StoreError if it has none, or a column that does not hold them."""
+    """Open a dataframe of numbers; raise StoreError if it has no columns, or a column of another kind."""
     path, columns = container.path, column_names(container, name)
     if not columns:
         raise StoreError(f"{path}: {name} has no columns")
@@ -277,14 +253,14 @@ def _open_frame(container: Container, name: str) -> DenseMatrix:
 
 
 def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:
-    """Read row pointers of ranges of rows from an array of them that ends with `end`, and check them.
+    """Read and check the row pointers of ranges of rows, in an array that ends with `end`.
 
     Returns
     -------
     spans : Ranges
-        Where the elements of each range of rows begin and end.
+        Start and end of the elements of each range of rows.
     indptr : ndarray of int64, shape (n_rows + 1,)
-        Where each row begins among the elements of all ranges, one after the other.
+        Row pointers into the concatenated elements of all ranges.
     """
     with_ends = ranges + np.array([0, 1])
     values = array.read_ranges(with_ends).astype(format.INDPTR_DTYPE, copy=False)
@@ -292,7 +268,7 @@ def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges,
     lasts = np.cumsum(counts) - 1
     sizes = np.diff(values)
     within = np.ones(len(sizes), bool)
-    within[lasts[:-1]] = False  # from one range to the next
+    within[lasts[:-1]] = False  # differences between two ranges do not count
     bad = (sizes < 0) & within
     outside = (values < 0) | (values > end)
     if bad.any() or outside.any():
@@ -303,7 +279,7 @@ def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges,
 
 
 def compressed_arrays(container: Container, name: str, n: int) -> dict[str, StoredArray]:
-    """Return the arrays of a CSR or CSC matrix with `n` rows, or columns."""
+    """Return the arrays of a CSR or CSC matrix with `n` rows or columns."""
     arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
     for part, length in {"indices": arrays["data"].length, "indptr": n + 1}.items():
         arrays[part].check_integers()

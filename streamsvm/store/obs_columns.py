@@ -1,4 +1,4 @@
-"""Columns of ``obs`` and ``var`` in AnnData that streamsvm did not write: labels, weights and names."""
+"""Columns of ``obs`` and ``var`` in AnnData from other programs: labels, weights and names."""
 
 from __future__ import annotations
 
@@ -17,36 +17,15 @@ from streamsvm.store.ranges import Ranges, number_at, spans
 from streamsvm.store.store import Columns
 
 _NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
-# Places of the values of a column, by its encoding.
+# Path of a column's values within its node, by encoding.
 _VALUES = {"array": "", "categorical": "/codes", **dict.fromkeys(_NULLABLE, "/values")}
 
 
 class DataFrameColumn:
-    """Column of a dataframe on disk, or its index.
+    """Column, or index, of a dataframe on disk; `categories` is None unless it is categorical.
 
-    Categorical columns, texts, integers, booleans and other numbers are read, also those that may be missing
-    (anndata's nullable arrays).
-
-    Parameters
-    ----------
-    container : Container
-    table : str
-        Path of the dataframe, such as ``obs``.
-    name : str
-    n_rows : int
-        Rows that it must have.
-
-    Attributes
-    ----------
-    kind : str
-        Of the values, or of the categories: "text", or NumPy's kind of their dtype.
-    categories : list of str or None
-        Of a categorical column.
-
-    Raises
-    ------
-    StoreError
-        If it is damaged, or of a kind that is not read.
+    Categories, texts, integers, booleans and other numbers are supported, also as anndata's nullable arrays.
+    Raises StoreError if the column is damaged, unsupported or does not have `n_rows` rows.
     """
 
     def __init__(self, container: Container, table: str, name: str, n_rows: int) -> None:
@@ -62,7 +41,7 @@ class DataFrameColumn:
         self._mask: StoredArray | None = None
         if encoding in _NULLABLE:
             self._mask = container.array(f"{node}/mask")
-            self._mask.absent_chunks = "allow"  # no value is missing
+            self._mask.absent_chunks = "allow"  # a chunk without missing values
         for array in filter(None, (self.values, self._mask)):
             array.check_length(n_rows)
         self.categories: list[str] | None = None
@@ -72,16 +51,16 @@ class DataFrameColumn:
             names = f"{node}/categories"  # newer pandas text is a group of values and a mask
             labels = container.array(f"{names}/values" if container.node(names) == "group" else names)
             self.categories = [_text(value) for value in labels.read(0, labels.length).tolist()]
-        self.kind = "text" if labels.dtype is None else labels.dtype.kind
+        self.kind = "text" if labels.dtype is None else labels.dtype.kind  # of the values or categories
         if self.kind not in ("text", *"iubf"):
             raise self.error(f" holds {labels.dtype}, which is not read")
 
     def error(self, what: str) -> StoreError:
-        """Return an error about this column: its place, followed by `what`."""
+        """Return an error that begins with the path and the column's name."""
         return StoreError(f"{self.path}: {self._where}{what}")
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values (codes of a categorical column) of ranges of rows, and which are missing."""
+        """Return the values of ranges of rows (codes if categorical), and the mask of missing values."""
         values = self.values.read_ranges(ranges)
         if self._mask is not None:
             return values, self._mask.read_ranges(ranges).astype(bool)
@@ -94,7 +73,7 @@ class DataFrameColumn:
         return values, np.zeros(len(values), bool)
 
     def texts(self, ranges: Ranges) -> np.ndarray:
-        """Return the values of ranges of rows as str objects; those that are missing are empty."""
+        """Return the values of ranges of rows as str objects; missing values are empty."""
         values, missing = self.read(ranges)
         if self.categories is not None:
             texts = np.array([*self.categories, ""], object)[values]
@@ -105,16 +84,9 @@ class DataFrameColumn:
 
 
 class LabelColumn:
-    """Label column, whose distinct values are the classes.
+    """Label column, whose distinct values are the classes, in the order of categories, texts or numbers.
 
-    Classes are in the order of the categories, of texts or of numbers. A column that is not categorical is
-    read once to find them.
-
-    Attributes
-    ----------
-    classes : list of str
-    label_dtype : str
-        int64 if they are integers, also categories, and else str.
+    A column that is not categorical is read once to find the classes.
     """
 
     def __init__(self, column: DataFrameColumn, n_rows: int) -> None:
@@ -144,7 +116,7 @@ class LabelColumn:
         return np.zeros(0) if found is None else found
 
     def columns(self, ranges: Ranges) -> Columns:
-        """Return the `labels` of ranges of rows; -1 where the label is missing."""
+        """Return the `labels` of ranges of rows; -1 for a missing label."""
         codes, missing = self.column.read(ranges)
         if self._values is not None:
             codes = np.where(missing, format.UNSEEN_LABEL, np.searchsorted(self._values, codes))
@@ -152,10 +124,7 @@ class LabelColumn:
 
 
 def table_attrs(container: Container, table: str) -> dict[str, Any]:
-    """Return the attributes of a dataframe, such as ``obs``.
-
-    Raises `StoreError` if it is not a dataframe.
-    """
+    """Return the attributes of a dataframe, such as ``obs``; raise StoreError if it is not a dataframe."""
     attrs = container.attrs(table) if container.node(table) == "group" else {}
     has_columns = isinstance(attrs.get("column-order"), list | tuple)
     if attrs.get("encoding-type") != "dataframe" or not has_columns:
@@ -172,12 +141,10 @@ def column_names(container: Container, table: str) -> list[str]:
 
 
 def index_column(container: Container, table: str, n_rows: int) -> DataFrameColumn:
-    """Return the index of a dataframe."""
     return DataFrameColumn(container, table, str(table_attrs(container, table).get("_index")), n_rows)
 
 
 def listed(columns: Sequence[str]) -> str:
-    """Return the names for a message."""
     return ", ".join(columns) if columns else "none"
 
 

@@ -1,4 +1,4 @@
-"""Opening of stores: chooses the container's library, and checks the store's record."""
+"""Opening of stores, with checks of their records."""
 
 from __future__ import annotations
 
@@ -48,46 +48,46 @@ def open_store(
     Parameters
     ----------
     path : path-like
-        A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file, or its address; or a dense
-        matrix in an ``.npy`` file, uncompressed in an ``.npz`` archive, or in a ``.zarr`` folder that is one
-        array of Zarr; or the column of lists of numbers of a Parquet or Arrow file.
+        Path or address of a ``.zarr`` folder or an ``.h5``, ``.hdf5`` or ``.h5ad`` file. Or a matrix: an
+        ``.npy`` file, an uncompressed ``.npz`` archive, a ``.zarr`` folder that is a single array, or a
+        Parquet or Arrow file with a column of lists of numbers.
     label : str, optional
-        For AnnData that streamsvm did not write: the column of ``obs`` that holds the classes, as categories,
-        texts, integers or booleans; rows without one are left out, and `Store.unlabelled` counts them. Or,
-        where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
-        class: CSR, or dense, or a dataframe, whose columns name the classes (else they are numbers from 0).
-        A store that streamsvm wrote has only one, ``"label"``, which also has the name that it was made from.
+        For AnnData from other programs, the column of ``obs`` with the classes, as categories, texts,
+        integers or booleans; rows without a label are left out and counted in `Store.unlabelled`. For rows
+        with several labels, the 0/1 matrix in ``obsm`` with a column for each class: CSR, dense, or a
+        dataframe, whose columns name the classes (else they are numbered from 0). For a matrix, an array of
+        its archive or a column of its table. A streamsvm store has only ``"label"``, which may also be named
+        as in its source.
     like : mapping, optional
-        The record of a model, whose data's labels these are read like: where `label` is not given they are in
-        the column that it was trained on, and lines of text in `labels` are spelled as it spells them.
+        Record of a model. Its label column is the default of `label`, and lines of text in `labels` are
+        spelled as in its training data.
     labelled : bool
-        Whether the labels of such AnnData are read. If not, it needs no label column: the store has no
+        Whether to read the labels of AnnData from other programs, or of a matrix. If not, the store has no
         classes, and all label codes are -1.
     sample_weight : str, optional
-        The numeric column of ``obs`` that holds the weights of the rows. A store that streamsvm wrote can
-        have one, ``"weight"``, which is read by default; of other AnnData none is.
+        Numeric column of ``obs`` with the row weights. A streamsvm store may only have ``"weight"``, which is
+        read by default. AnnData from other programs has no default.
     layer : str, optional
-        The entry of ``layers`` to read instead of ``X``, in AnnData that streamsvm did not write.
+        Entry of ``layers`` to read instead of ``X``, in AnnData from other programs.
     raw : bool
-        Whether ``raw.X`` is read instead, with its own features.
+        Whether to read ``raw.X``, which has its own features, instead.
     obsm : str, optional
-        The entry of ``obsm`` to read instead, such as an embedding: its columns are the features, which only
-        a dataframe names.
+        Entry of ``obsm`` to read instead, such as an embedding. Its columns are the features, which have
+        names only in a dataframe.
     labels : path, optional
-        The labels of such a matrix: ``.npy``, or text with one a line. Else `label` names an array of the
-        archive, or a column of the table.
+        Labels of a matrix: ``.npy``, or text with one label a line.
     weights : path, optional
-        The weights of the rows of such a matrix: ``.npy``, or text with one a line.
+        Row weights of a matrix: ``.npy``, or text with one weight a line.
     memory : int, optional
-        Bytes of memory into which a matrix that cannot be read by rows may be loaded: CSC, and a sparse or
-        compressed ``.npz`` archive. Such matrices are refused by default. If it is 0, CSC is opened for its
-        sizes and types alone, and cannot be read.
+        Bytes of memory for loading a matrix that cannot be read by rows: CSC, or a sparse or compressed
+        ``.npz`` archive. By default such matrices are refused. With 0, a CSC matrix is opened only for its
+        sizes and types and cannot be read.
     every_row : bool
-        Whether rows without a label are kept, with label code -1.
+        Whether to keep rows without a label, with label code -1.
     hold_out_by : str, optional
-        The column of ``obs`` whose equal values are held out together; of such a matrix, a file with one
-        value a line, or an array or column beside it. A store that streamsvm wrote may have one, which is
-        read by default.
+        Column of ``obs`` whose equal values are held out together; for a matrix, a file with one value a
+        line, or an array or column stored with the matrix. A streamsvm store may have one, which is read by
+        default.
 
     Returns
     -------
@@ -96,8 +96,8 @@ def open_store(
     Raises
     ------
     StoreError
-        If there is no store, or it is incomplete, damaged, altered or of a newer version; or if AnnData
-        does not contain what training needs. The message says what is wrong, where, and what to do.
+        If the store is missing, incomplete, damaged, altered or of a newer version, or if AnnData lacks
+        something that training needs. The message says what is wrong, where, and what to do.
     """
     container = open_existing(path, memory)
     matrix = {"layer": layer, "raw": raw, "obsm": obsm}
@@ -133,7 +133,7 @@ def open_store(
 
 
 def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) -> None:
-    """Raise StoreError if one of the options is given."""
+    """Raise StoreError if one of the options is set."""
     for name, given in options.items():
         if given:
             is_column = name == "labels" and not os.path.exists(given)
@@ -143,7 +143,7 @@ def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) 
 
 
 def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Container:
-    """Open a container after checks of its kind: see `open_store`."""
+    """Open the container at a path, by its kind: see `open_store`."""
     path = Path(local(path))
     if not path.exists():
         remedy = Remedy("check the path, or make a store with {}", Call("convert"))
@@ -167,7 +167,7 @@ def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Co
 
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
-    """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
+    """Open one store, or join several; options and errors are as for `open_store` and `join_stores`."""
     for name in ("labels", "weights", "hold_out_by"):
         given = options.get(name)
         if len(paths) > 1 and given is not None and (name != "hold_out_by" or os.path.isfile(given)):
@@ -189,10 +189,7 @@ def open_validation_store(
     obsm: str | None = None,
     labels: str | None = None,
 ) -> Store:
-    """Open a store as `open_store` does; one that streamsvm wrote is opened whatever the options are.
-
-    They are those of the store that is trained on, which may be AnnData of other origin.
-    """
+    """Open a validation store with the options of the training store, ignoring those that do not apply."""
     with contextlib.closing(open_existing(path)) as container:
         is_array = container.is_matrix
         is_ours = container.record(format.STORE_ATTR) is not None
@@ -208,7 +205,7 @@ def open_validation_store(
 
 
 def open_folder(path: Path) -> Container:
-    """Open a Zarr folder; zarr is imported if streamsvm did not write it."""
+    """Open a Zarr folder; zarr is only imported if streamsvm did not write the folder."""
     from streamsvm.store.zarr_backend import METADATA, ZarrContainer
 
     if (path / METADATA).is_file():
@@ -221,10 +218,10 @@ def open_folder(path: Path) -> Container:
 
 
 def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
-    """Open a store that streamsvm wrote: its record must be intact, and must describe the arrays."""
+    """Open a streamsvm store, whose record must be intact and describe the arrays."""
     path = container.path
     record = decode_record(path, content)
-    own = content.get("label") or layout.LABEL  # its name in the data that the store was made of
+    own = content.get("label") or layout.LABEL  # name of the label column in the source data
     if label not in (None, layout.LABEL, own):
         remedy = Remedy("omit {}", Option("label", label))
         raise StoreError(f"{path}: its only label column is {own!r}", remedy=remedy)

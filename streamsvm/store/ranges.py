@@ -1,7 +1,4 @@
-"""Ranges of rows, or of elements: what is read together, one range after the other.
-
-There may be hundreds of thousands of them, so they are arrays.
-"""
+"""Ranges of row or element numbers; arrays, because there may be hundreds of thousands of ranges."""
 
 from __future__ import annotations
 
@@ -9,18 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-_SHORT = 32  # mean length of ranges below which elements are copied by their numbers
+_SHORT = 32  # mean range length below which elements are copied by index
 
-Ranges = np.ndarray  # int64, shape (m, 2): begins and ends
+Ranges = np.ndarray  # int64, shape (m, 2): starts and stops
 
 
 def span(start: int, stop: int) -> Ranges:
-    """Return one range."""
     return np.array([[start, stop]], np.int64)
 
 
 def spans(n: int, size: int) -> Iterator[Ranges]:
-    """Yield the ranges of `size` numbers, the last one of fewer, that make up those from 0 to `n`."""
+    """Yield the ranges of length `size` that cover 0 to `n`; the last range may be shorter."""
     return (span(start, min(start + size, n)) for start in range(0, n, size))
 
 
@@ -37,34 +33,34 @@ def numbers_in(ranges: Ranges) -> np.ndarray:
 
 
 def number_at(ranges: Ranges, at: int) -> int:
-    """Return the number at position `at` of ``numbers_in(ranges)``."""
+    """Return ``numbers_in(ranges)[at]``."""
     ends = np.cumsum(lengths(ranges))
     place = int(np.searchsorted(ends, at, "right"))
     return int(ranges[place, 1] + at - ends[place])
 
 
 def ranges_of(numbers: np.ndarray) -> Ranges:
-    """Return the fewest ranges whose ``numbers_in`` are `numbers`."""
+    """Return the fewest ranges whose numbers are `numbers`, in the same order."""
     last = np.flatnonzero(np.diff(numbers) != 1)
     first = np.concatenate([[0], last + 1])[: len(numbers)]
     return np.column_stack([numbers[first], numbers[np.append(last, len(numbers) - 1)[: len(numbers)]] + 1])
 
 
 def split_ranges(ranges: Ranges, borders: np.ndarray | int) -> tuple[np.ndarray, Ranges]:
-    """Divide ranges at borders.
+    """Split ranges at borders.
 
     Parameters
     ----------
     ranges : Ranges
     borders : int, or ndarray of int64, shape (n_parts + 1,)
-        The multiples of a number; or increasing numbers, the ranges within the first and the last.
+        Number at whose multiples the ranges are split, or increasing borders that enclose all ranges.
 
     Returns
     -------
     parts : ndarray of int64, shape (m,)
-        The part in which each range of the result lies: i of ``borders[i]..borders[i + 1]``.
+        Part that contains each returned range; part i is ``borders[i]..borders[i + 1]``.
     ranges : Ranges, shape (m, 2)
-        The ranges that have numbers, divided, in their order.
+        Non-empty split ranges, in the order of the input.
     """
     ranges = ranges[lengths(ranges) > 0]
     starts, lasts = ranges[:, 0], ranges[:, 1] - 1
@@ -84,7 +80,7 @@ def split_ranges(ranges: Ranges, borders: np.ndarray | int) -> tuple[np.ndarray,
 
 
 def copy_ranges(target: np.ndarray, to: Ranges, source: np.ndarray, ranges: Ranges) -> None:
-    """Copy the elements of some ranges of `source` to ranges of `target` that are as long."""
+    """Copy ranges of `source` to ranges of `target` with the same lengths."""
     if lengths(ranges).sum() < _SHORT * len(ranges):
         target[numbers_in(to)] = source[numbers_in(ranges)]
         return

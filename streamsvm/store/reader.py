@@ -1,4 +1,4 @@
-"""Reading of stores, whose content is checked before it is used."""
+"""Reading of streamsvm stores, whose content is checked before use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in
 from streamsvm.store.record import StoreRecord
 from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, RowSizes, Store, Whole, only
 
-# Where a column is stored, and what to say of a value that is not valid.
+# Array of each column, and the message for an invalid value.
 STORED = {
     "labels": (layout.CODES, "label code {value} is out of range"),
     "norm2": (layout.NORM2, "a norm is not finite or negative"),
@@ -34,16 +34,7 @@ STORED = {
 
 
 class ContainerStore(Store):
-    """Store in one container, as streamsvm writes it.
-
-    Parameters
-    ----------
-    container : Container
-    arrays : dict of str to StoredArray
-    facts : Facts
-    record : StoreRecord, optional
-        Of a store that streamsvm wrote.
-    """
+    """Store in one container; `record` is None only for AnnData from other programs."""
 
     def __init__(
         self,
@@ -57,7 +48,7 @@ class ContainerStore(Store):
         self._arrays = arrays
         self._bytes_read = 0
         self._container = container
-        self.record = cast(StoreRecord, record)  # which AnnData of other origin does not use
+        self.record = cast(StoreRecord, record)  # None for AnnData from other programs
 
     @property
     def members(self) -> list[Store]:
@@ -84,13 +75,13 @@ class ContainerStore(Store):
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
         wanted = wanted & self.facts.stored
         found: Columns = {}
-        for name in COLUMNS:  # in this order whatever the order of the set
+        for name in COLUMNS:  # fixed order, unlike that of a set
             if name in wanted and name not in found:
                 found |= self._read_column(name, ranges)
         return only(found, wanted)
 
     def _read_column(self, name: str, ranges: Ranges) -> Columns:
-        """Read and check a column, with others that are read with it: `label_indptr` with `label_codes`."""
+        """Read and check a column; `label_indptr` comes with `label_codes`."""
         if name == "numbers":
             return {name: numbers_in(ranges)}
         if name == "label_codes":
@@ -120,7 +111,7 @@ class ContainerStore(Store):
         return Rows(**matrix, **self.columns(ranges, self.facts.stored - {"names"}))
 
     def _read_matrix(self, ranges: Ranges) -> dict[str, Any]:
-        """Read and check `data`, `indices` and `indptr`, and what else is not a column."""
+        """Read and check the matrix: `data`, `indices`, `indptr` and, for dense rows, `norm2`."""
         if self.dense_rows:
             return self._read_dense(ranges)
         spans, indptr = self._pointers(layout.INDPTR, ranges, self.nnz)
@@ -176,7 +167,7 @@ class ContainerStore(Store):
         return Statistics(self.n_rows, count.astype(np.float64), np.stack(moments))
 
     def verify(self, progress: Progress | None = None) -> None:
-        self.feature_names()  # compares texts with the record, as opening the store did the classes
+        self.feature_names()  # compares texts with the record; opening compared the classes
         numbers = {name: array for name, array in self.arrays.items() if array.dtype}
         done, total = 0, sum(array.length * array.width for array in numbers.values())
         for name, array in numbers.items():

@@ -1,4 +1,4 @@
-"""The record of a store: what it holds, the arrays that follow from that, and the fingerprint."""
+"""Record of a store: its contents, the arrays that follow from them, and the fingerprint."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from streamsvm.store.layout import ArraySpec
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Contents of a store, and how they are stored; entries of its record, in this order.
+    """Contents of a store and how they are stored; entries of its record, in this order.
+
+    At most 2**27 features may have names, statistics or dense rows.
 
     Attributes
     ----------
     n, d, nnz, n_classes : int
         Numbers of rows, features, values and classes.
     dtype : {"float16", "float32", "float64"}
-        Type of the values; float16 is for dense rows.
+        Dtype of the values; float16 is only for dense rows.
     index_base : {0, 1} or None
-        The first feature index in the text that the rows come from.
+        First feature index in the source text.
     chunk_nnz : int
-        Values per chunk, of dense rows at most, unless a row has more.
+        Values per chunk; the maximum for dense rows, unless a row is longer.
     codec : {"fast", "small", "none"}
-        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5 (where "fast" is
-        "none"). Chunks always have checksums.
+        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5. Chunks always have
+        checksums.
     columns : list of str
-        The optional columns of the rows, values of `layout.COLUMNS` in their order.
+        Optional columns of the rows, from the values of `layout.COLUMNS` and in their order.
     n_labels : int
         Labels of all rows together, if rows may have several.
     label_dtype : {"str", "int64"}
-        Type of the labels in Python.
+        Python type of the labels.
     statistics : bool
-        Whether the statistics of the features are stored, which takes 32 bytes of each while writing.
+        Whether feature statistics are stored, which takes 32 bytes per feature during writing.
     feature_names : bool
         Whether features have names.
     encoding : dict or None
-        How columns of a table became features, as JSON.
+        Encoding of table columns as features, as JSON.
     dense : bool
-        Whether the rows are dense: each has a value of every feature.
-
-    At most 2**27 features have names or statistics, or are those of dense rows.
+        Whether rows are dense, with a value for every feature.
     """
 
     version: Literal[5] = 5
@@ -81,9 +81,9 @@ class Contents:
             raise ValueError("values in float16 are for dense rows")
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Return the specification of every array of the store, by name.
+        """Return the specification of every array, by name.
 
-        Readers refuse each of the fill values: a lost chunk must not turn into plausible numbers.
+        Readers refuse the fill values, so a lost chunk cannot become plausible numbers.
         """
         n, d, nnz, k, dtype = self.n, self.d, self.nnz, self.n_classes, np.dtype(self.dtype)
         if self.dense:
@@ -123,22 +123,14 @@ class Contents:
 
     @property
     def counts(self) -> str:
-        """The name of the array of the rows of each class."""
+        """Name of the array with the class counts."""
         return layout.DENSE_COUNTS if self.dense else layout.COUNTS
 
     def fingerprint_of(self, digests: Mapping[str, str]) -> str:
-        """Return the SHA-256 of a store's content, which does not depend on container, codec or chunk length.
+        """Return the SHA-256 of the content, which does not depend on container, codec or chunk length.
 
-        Parameters
-        ----------
-        digests : mapping of str to str
-            SHA-256 of each array by name: of the little-endian bytes, in row order, or of texts as
-            `layout.text_digest` has it.
-
-        Returns
-        -------
-        str
-            64 hexadecimal digits.
+        `digests` has the SHA-256 of each array by name: of the little-endian bytes in row order, or the
+        `text_digest`.
         """
         header = {"n": self.n, "d": self.d, "dtype": self.dtype, "classes": digests[layout.CATEGORIES]}
         header |= {} if self.label_dtype == TEXT else {"label_dtype": self.label_dtype}
@@ -152,7 +144,7 @@ class Contents:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreRecord(Contents):
-    """Entries that reading needs of the record of a complete store; docs/formats.md lists all."""
+    """Entries of a complete store's record that reading needs; docs/formats.md lists all entries."""
 
     complete: Literal[True]
     fingerprint: str
@@ -163,7 +155,7 @@ class StoreRecord(Contents):
 
 
 def decode_record(path: Path, content: Any) -> StoreRecord:
-    """Check the version, completeness and checksum of a store's record, then each of its entries."""
+    """Check the version, completeness, checksum and entries of a record; raise StoreError if one is wrong."""
     if isinstance(content, dict):
         version = content.get("version")
         if isinstance(version, int) and version > format.STORE_VERSION:

@@ -1,9 +1,8 @@
-"""View of a store in random order of slices: neighbours in the file are spread over all blocks.
+"""View of a store as slices in random order, which spreads neighbouring rows over all blocks.
 
-A file of an atlas is often sorted, by donor or by cell type, and a block of successive rows then holds few
-classes. Here the rows are cut into slices of equal length, which are put in random order, the same one in
-all passes. A block of successive rows of this store is the union of slices from anywhere in the file. Slices
-that are long compared with the file's chunks are read nearly as fast as the whole; short ones mix better.
+Atlas files are often sorted by donor or cell type, so a block of consecutive rows has few classes. This view
+cuts the rows into equally long slices and puts them in one random order for all passes. Slices much longer
+than the file's chunks are read nearly as fast as the whole file; shorter slices mix better.
 """
 
 from __future__ import annotations
@@ -18,26 +17,18 @@ from streamsvm.store.ranges import Ranges, split_ranges
 from streamsvm.store.store import Facts, Store, Units
 from streamsvm.store.views import View, ViewedStore
 
-_SLICE_ORDER = -2  # stands for a block's number where the order of the slices is drawn
-_CHUNKS_PER_SLICE = 4  # of values in a slice: it reads at most five
-_MIN_SLICES_PER_BLOCK = 128  # in a block
+_SLICE_ORDER = -2  # block number reserved for drawing the order of the slices
+_CHUNKS_PER_SLICE = 4  # chunks of values; a slice touches at most five
+_MIN_SLICES_PER_BLOCK = 128
 _MIN_SLICES = 512
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sliced(View):
-    """View of the rows of a store, slice by slice in random order; takes 40 bytes for each slice.
+    """View of a store's rows as slices in random order; takes 40 bytes per slice."""
 
-    Attributes
-    ----------
-    begins : ndarray of int64, shape (n_slices,)
-        The first row in the store of each slice, in their order.
-    units : Units
-        The first row of each slice in the view, and its first non-zero.
-    """
-
-    begins: np.ndarray
-    units: Units
+    begins: np.ndarray  # int64, shape (n_slices,): first row in the store of each slice, in view order
+    units: Units  # first row and first non-zero in the view of each slice
 
     def facts(self, inner: Facts) -> Facts:
         held = inner.held_bytes + 3 * self.begins.nbytes
@@ -49,8 +40,8 @@ class Sliced(View):
 
 
 def sliced(store: Store, slice_rows: int, seed: int) -> Store:
-    """Return a view of a store in slices of `slice_rows` rows, whose random order is that of `seed`."""
-    from streamsvm.kernels.random import permutation  # compiled
+    """Return a view of a store in slices of `slice_rows` rows, in the random order of `seed`."""
+    from streamsvm.kernels.random import permutation  # imports compiled code
 
     begins = np.arange(0, store.n_rows + slice_rows, slice_rows).clip(max=store.n_rows)
     nnz = np.concatenate([[0], *_nnz_of_slices(store, begins, slice_rows)])
@@ -61,7 +52,7 @@ def sliced(store: Store, slice_rows: int, seed: int) -> Store:
 
 
 def _nnz_of_slices(store: Store, begins: np.ndarray, slice_rows: int) -> Iterator[np.ndarray]:
-    """Yield the non-zeros of the slices in the order of the file."""
+    """Yield the non-zeros of the slices, in file order."""
     step = max(1, PIECE_ROWS // slice_rows)
     for at in range(0, len(begins) - 1, step):
         few = begins[at : at + step + 1]
@@ -70,10 +61,10 @@ def _nnz_of_slices(store: Store, begins: np.ndarray, slice_rows: int) -> Iterato
 
 
 def choose_slice_rows(store: Store, block_rows: int) -> int:
-    """Return the number of rows in a slice, for blocks of about `block_rows`.
+    """Return the number of rows per slice for blocks of about `block_rows` rows.
 
-    Four chunks of values, of which at most five are decoded to read them; or fewer, so that a block has 128
-    slices, and all blocks together 512: the classes of a file sorted by them are then in nearly all blocks.
+    A slice has four chunks of values, so reading it decodes at most five. It is shorter if that is needed for
+    128 slices per block and 512 in total, so that nearly all blocks have all classes of a sorted file.
     """
     short = min(block_rows // _MIN_SLICES_PER_BLOCK, store.n_rows // _MIN_SLICES)
     return max(1, min(int(_CHUNKS_PER_SLICE * store.chunk_rows), short))

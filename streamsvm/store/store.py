@@ -1,4 +1,4 @@
-"""The interface of stores: facts, sizes, columns and rows of ranges, and what belongs to all rows at once."""
+"""Interface of stores: facts, sizes, columns and rows of ranges, and properties of the whole store."""
 
 from __future__ import annotations
 
@@ -25,63 +25,39 @@ Progress = Callable[[int, int], None]
 Columns = dict[str, np.ndarray]
 Whole = Literal["fingerprint", "class_counts", "feature_names", "statistics"]
 
-IN_MEMORY = "memory"  # the kind of a store that is none on a disk
+IN_MEMORY = "memory"  # kind of a store that is not on disk
 
-# What each row has beside its values, by the names in `Rows`; `label_codes` stands for `label_indptr`, too.
+# Columns of the rows, named as in `Rows`; `label_codes` includes `label_indptr`.
 COLUMNS = (*OF_EACH_ROW, "label_codes", "names")
 
 
 def only(columns: Columns, wanted: Set[str]) -> Columns:
-    """Return the wanted columns of some; `label_indptr` comes with `label_codes`."""
+    """Select the wanted columns; `label_indptr` comes with `label_codes`."""
     wanted = wanted | {"label_indptr"} if "label_codes" in wanted else wanted
     return {name: column for name, column in columns.items() if name in wanted}
 
 
 class Units(NamedTuple):
-    """Ranges of successive rows that no block divides.
+    """Ranges of successive rows that blocks do not divide."""
 
-    Attributes
-    ----------
-    rows, offsets : ndarray of int64, shape (n_units + 1,)
-        The first row and the first non-zero of each, and where the last one ends.
-    """
-
-    rows: np.ndarray
-    offsets: np.ndarray
+    rows: np.ndarray  # int64, shape (n_units + 1,): first row of each unit, and the end of the last
+    offsets: np.ndarray  # int64, shape (n_units + 1,): first non-zero of each unit, and the end of the last
 
 
 class RowSizes(NamedTuple):
-    """Sizes of rows, each int64 of shape (n_rows,).
+    """Upper bounds of row sizes, each int64 of shape (n_rows,)."""
 
-    Attributes
-    ----------
-    nnz : ndarray
-        Non-zeros, at most.
-    labels : ndarray
-        Labels, at most; empty unless rows may have several.
-    """
-
-    nnz: np.ndarray
-    labels: np.ndarray
+    nnz: np.ndarray  # non-zeros
+    labels: np.ndarray  # labels; empty unless rows may have several
 
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What plans, checks and records need to know of a store; picklable.
+    """Facts that plans, checks and records need from a store; picklable. `Store` describes most of them.
 
-    Attributes are those of `Store`, and:
-
-    Attributes
-    ----------
-    stored : frozenset of str
-        The `COLUMNS` that can be read without values.
-    dense : bool
-        Whether a matrix that holds rows is dense.
-    dense_rows : bool
-        Whether the rows that `read` returns are dense: see `streamsvm.data.rows.Rows`.
-    parts_of : dict
-        Divisions of the rows by their number of parts, as far as they are made: the first `HeldOutPart` of
-        each. Views with the same rows share them.
+    `stored` has the names in `COLUMNS` that can be read without values. `parts_of` has the first
+    `HeldOutPart` of each division of the rows made so far, by number of parts; views with the same rows share
+    it.
     """
 
     path: Path
@@ -99,8 +75,8 @@ class Facts:
     native: bool = False
     shuffled: bool = False
     index_base: int | None = None
-    dense: bool = False
-    dense_rows: bool = False
+    dense: bool = False  # whether the rows, or some of them, come from a dense matrix
+    dense_rows: bool = False  # whether `read` returns dense rows: see `Rows`
     unlabelled: int = 0
     units: Units | None = dataclasses.field(default=None, compare=False)
     held_bytes: int = 0
@@ -118,7 +94,7 @@ class Facts:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of the index of each value of the rows in memory."""
+        """Bytes in memory of the feature index of each value."""
         return 0 if self.dense_rows else self.index_dtype.itemsize
 
     @property
@@ -145,7 +121,7 @@ else:
 
 
 class Store(Readable, HasFacts):
-    """Matrix with labels on disk, read in ranges of rows: CSR or, if most values are not 0, dense.
+    """Labelled matrix on disk, read in ranges of rows: CSR or, if most values are non-zero, dense.
 
     `open_store` returns it; it is a context manager. Reading needs memory for the requested rows and one
     chunk of each array, never for the whole store. Only one thread may read at a time.
@@ -153,29 +129,29 @@ class Store(Readable, HasFacts):
     Attributes
     ----------
     facts : Facts
-        Its entries are attributes of the store, too.
+        Facts about the store, which are attributes of the store, too.
     path : Path
-    kind : {"zarr", "hdf5"}
+    kind : {"zarr", "hdf5", "npy", "npz", "table", "memory"}
     native : bool
-        Whether streamsvm wrote it, with checksums and a record. False for other AnnData.
+        Whether streamsvm wrote the store, with checksums and a record; False for AnnData from other programs.
     n_rows, n_features, nnz, n_classes : int
     classes : tuple of str
-        Label texts by class code.
+        Class names by class code.
     weighted, multilabel, grouped, held_out_by : bool
-        True if rows have weights; if they may have several labels, or none; if they belong to groups, such
-        as sequences; if a column says which are held out together.
+        Whether rows have weights; have sets of labels; belong to groups, such as sequences; have a column
+        whose equal values are held out together.
     n_labels : int
-        Labels of all rows together, if `multilabel`; else 0. If not `native`, at most so many.
+        Labels of all rows together, or an upper bound if not `native`; 0 if not `multilabel`.
     units : Units or None
-        Ranges of rows that are read as one; None if a block may begin anywhere.
+        Ranges of rows that are read together; None if a block may begin at any row.
     unlabelled : int
-        Rows that were left out because they have no label.
+        Number of rows left out because they have no label.
     dtype : dtype
-        Of the values that `rows` returns: float32 or float64.
+        Dtype of the values that `rows` returns: float32 or float64.
     index_dtype : dtype
-        Of the indices that `rows` returns, unless they are dense: int32 or int64.
+        Dtype of the indices that `rows` returns for CSR rows: int32 or int64.
     index_base : int or None
-        The first feature index in the text that the store was converted from: 0 or 1.
+        First feature index, 0 or 1, in the text that the store was converted from.
     shuffled : bool
         Whether rows are in random order.
     chunk_nnz : int
@@ -183,68 +159,53 @@ class Store(Readable, HasFacts):
     chunk_rows : float
         Mean number of rows per chunk of values.
     meta : dict
-        The store's record without its table of arrays; empty if not `native`.
+        Record without its table of arrays; for AnnData from other programs, the label and hold-out columns.
     arrays : dict of str to StoredArray
-        The arrays of the first container, by the names in `layout`; none of rows in memory.
+        Arrays of the first container, by their names in `layout`; empty for rows in memory.
     members : list of Store
         Stores on disk that contain the rows.
     bytes_read : int
         Decoded bytes returned so far.
     held_bytes : int
-        Bytes that the store holds while it is open, beside the chunks being decoded.
+        Bytes held while the store is open, besides chunks being decoded.
     extra_nnz_bytes : int
-        Bytes of each non-zero that reading needs beyond two copies of it, at most.
+        Maximum bytes per non-zero that reading needs beyond two copies of the non-zero.
     """
 
     facts: Facts
-
-    # -- what each kind of store defines -----------------------------------------------------------
 
     @property
     def members(self) -> list[Store]:
         raise NotImplementedError
 
     def sizes(self, ranges: Ranges) -> RowSizes:
-        """Return the sizes of the rows of some ranges, one after the other; reads row pointers."""
+        """Return the sizes of the rows in ranges, from row pointers alone."""
         raise NotImplementedError
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
-        """Return the wanted columns of the rows of some ranges, without reading values.
+        """Return the wanted columns of the rows in ranges, without reading values.
 
-        Parameters
-        ----------
-        ranges : Ranges
-        wanted : set of str
-            Of `COLUMNS`; what is not in ``facts.stored`` is left out.
-
-        Raises
-        ------
-        StoreError
-            If they are not what `Rows` says, or cannot be read; the message names array and chunk.
+        Names that are not in ``facts.stored`` are ignored. Raises StoreError if a column is invalid (see
+        `Rows`) or cannot be read; the message names array and chunk.
         """
         raise NotImplementedError
 
     def read(self, ranges: Ranges) -> Rows:
-        """Return the rows of some ranges, one after the other, with all of their columns but the names.
+        """Return the rows in ranges, with all columns but the names; errors are as for `rows`.
 
-        Each chunk is decoded once, in the order in which chunks lie on the disk. Errors are those of `rows`.
+        Each chunk is decoded once, in disk order.
         """
         raise NotImplementedError
 
     def whole(self, what: Whole) -> Any:
-        """Return what belongs to all rows at once; None if it is not known.
+        """Return a property of the whole store, or None if it is unknown.
 
-        Raises
-        ------
-        StoreError
-            If it is not what is on record, or cannot be read.
+        Raises StoreError if it contradicts the record or cannot be read.
         """
         raise NotImplementedError
 
-    # -- one range ---------------------------------------------------------------------------------
-
     def rows(self, start: int, stop: int) -> Rows:
-        """Read the rows ``start:stop``, and check that they are what compiled code relies on.
+        """Read the rows ``start:stop`` and check everything that compiled code relies on.
 
         Parameters
         ----------
@@ -254,35 +215,33 @@ class Store(Readable, HasFacts):
         Returns
         -------
         Rows
-            New, writable, contiguous arrays; of an `ArrayStore`, views of those that it was given. Values
-            are finite, indices are in ``0..n_features - 1`` and strictly increasing within each row, labels
-            are in ``-1..n_classes - 1``, norms are finite. `cost` has the weights of the rows, finite and at
-            least 0, or is empty if the store has none.
+            New, writable, contiguous arrays, or views of the arrays of an `ArrayStore`. Values and norms are
+            finite. Indices are in ``0..n_features - 1`` and strictly increasing within each row, labels in
+            ``-1..n_classes - 1``. `cost` has the row weights, finite and non-negative, or is empty without
+            weights.
 
         Raises
         ------
         StoreError
-            If they are not, or cannot be read; the message names array and chunk.
+            If rows are invalid or cannot be read; the message names array and chunk.
         IndexError
-            If there are no such rows.
+            If the range is not within the rows.
         """
         return self.read(self._range(start, stop))
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return where the rows ``start:stop`` begin among their non-zeros, and where the last one ends.
+        """Return the row pointers of the rows ``start:stop``, starting at 0.
 
-        They may have fewer non-zeros than this says, if the store is a view with transforms or features of a
-        model.
+        Views with transforms or a model's features may return rows with fewer non-zeros.
 
         Returns
         -------
         ndarray of int64, shape (stop - start + 1,)
-            Monotonic, from 0 on.
         """
         return np.concatenate([[0], np.cumsum(self.sizes(self._range(start, stop)).nnz)])
 
     def labels(self, start: int, stop: int) -> np.ndarray:
-        """Return the class codes of the rows ``start:stop``, int32; -1 is a label outside `classes`."""
+        """Return the class codes of the rows ``start:stop``, int32; -1 for a label outside `classes`."""
         return self._column("labels", start, stop)
 
     def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -295,22 +254,22 @@ class Store(Readable, HasFacts):
         return self._column("cost", start, stop)
 
     def groups(self, start: int, stop: int) -> np.ndarray:
-        """Return the groups that the rows ``start:stop`` belong to, int64; only if `grouped`."""
+        """Return the group numbers of the rows ``start:stop``, int64; only if `grouped`."""
         return self._column("qid", start, stop)
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
-        """Return the numbers that the rows ``start:stop`` have in the data as given, int64: see `Rows`."""
+        """Return the numbers of the rows ``start:stop`` in the original data, int64: see `Rows`."""
         return self._column("numbers", start, stop)
 
     def names(self, start: int, stop: int) -> np.ndarray:
         """Return the names of the rows ``start:stop``: their numbers in the original input, int64.
 
-        If not `native`, the index of ``obs``, as str objects.
+        If not `native`, the names are the index of ``obs``, as str objects.
         """
         return self._column("names", start, stop)
 
     def norms(self, start: int, stop: int) -> np.ndarray:
-        """Return the squared norms of the rows ``start:stop``, float64; reads the rows if none are stored."""
+        """Return the squared norms of the rows ``start:stop``, float64; computed if they are not stored."""
         if "norm2" in self.facts.stored:
             return self._column("norm2", start, stop)
         return self.rows(start, stop).norm2
@@ -327,8 +286,6 @@ class Store(Readable, HasFacts):
                 yield start, self.rows(start, next_)
                 start = next_
 
-    # -- all rows ----------------------------------------------------------------------------------
-
     @property
     def fingerprint(self) -> str:
         """Hash of the content."""
@@ -336,15 +293,15 @@ class Store(Readable, HasFacts):
 
     @property
     def class_counts(self) -> np.ndarray:
-        """Rows of each class, int64; a row of several labels counts for each."""
+        """Number of rows of each class, int64; a row with several labels counts for each of them."""
         return self.whole("class_counts")
 
     def feature_names(self) -> list[str] | None:
-        """Read the names of the features; None if they only have numbers, as those of LIBSVM text."""
+        """Read the names of the features; None if features only have numbers, as in LIBSVM text."""
         return self.whole("feature_names")
 
     def statistics(self) -> Statistics | None:
-        """Read the statistics of the features; None if they were not gathered."""
+        """Read the statistics of the features; None if the store has none."""
         return self.whole("statistics")
 
     @property
@@ -356,23 +313,23 @@ class Store(Readable, HasFacts):
         return sum(member.bytes_read for member in self.members)
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read every chunk of every array, and compare the content with the fingerprint.
+        """Read every chunk of every array, and compare the content with the hashes in the record.
 
         Parameters
         ----------
         progress : callable, optional
-            Called as ``progress(done, total)`` in decoded bytes.
+            Function called as ``progress(done, total)`` in decoded bytes.
 
         Raises
         ------
         StoreError
-            At the first damage; the message names the array, and the chunk if one cannot be read.
+            At the first damage; the message names the array, and the chunk if it cannot be read.
         """
         for member in self.members:
             member.verify(progress)
 
     def close(self) -> None:
-        """Close the container; arrays that were returned stay valid."""
+        """Close the container; returned arrays stay valid."""
         for member in self.members:
             member.close()
 
@@ -397,7 +354,7 @@ class Store(Readable, HasFacts):
         return span(start, stop)
 
 
-# The facts of a store as attributes of it, which nothing sets.
+# Each fact is a read-only attribute of the store.
 for _name in {*Facts.__annotations__, *vars(Facts)}:
     if not _name.startswith("_"):
         setattr(Store, _name, property(operator.attrgetter(f"facts.{_name}")))

@@ -1,4 +1,4 @@
-"""Views of stores: functions on facts, ranges, sizes, columns and rows, applied to another store."""
+"""Views of stores: transformations of the facts, ranges, sizes, columns and rows of another store."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from streamsvm.data.rows import Rows, sparse_rows
 from streamsvm.store.ranges import Ranges, lengths, numbers_in, split_ranges
 from streamsvm.store.store import Columns, Facts, RowSizes, Store, Units, Whole, only
 
-_PIECE_ROWS = 2**16  # rows whose labels are read at a time
+_PIECE_ROWS = 2**16  # rows of labels per read
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """What a view does to the store within it; by default nothing. Views are picklable, and compose.
+    """Base class of views; the default is the identity. Views are picklable and can be composed.
 
-    The contract of a view, which `tests/store/test_view_contract.py` checks over all of them:
+    Contract of all views, checked by `tests/store/test_view_contract.py`:
 
-    - `read` of some ranges, `columns`, `sizes` and what `whole` says of all rows tell of the same rows: each
-      column equals that of the rows, classes are counted as the labels say, names of features are as many as
-      columns. Only sizes may be too large: they serve to plan memory.
-    - A range is read alike alone and among others.
-    - `ranges` has as many rows as it is given: no row is read that is not asked for. `columns` and `sizes`
+    - `read`, `columns`, `sizes` and `whole` describe the same rows: columns equal those of the rows, class
+      counts match the labels, and every column has a feature name. Only sizes, which serve to plan memory,
+      may be too large.
+    - A range gives the same rows alone and among other ranges.
+    - `ranges` returns as many rows as it is given, so only requested rows are read. `columns` and `sizes`
       read no values.
-    - Rows keep their numbers in the data as given; a view that leaves rows out of the data counts anew.
-    - `facts` says what is read: number of rows and features, classes, which columns there are, whether rows
-      are dense. Statistics of the features are those of other rows or features, so a view has none.
-    - Dense rows have a value of each feature: their sizes, `nnz` and `units` follow from that.
-    - `fingerprint` differs from that of the store within if the view has other rows or values, unless the run
-      records what makes the difference (slices, the features of a model).
+    - Rows keep their numbers in the original data; a view that removes rows from the data counts anew.
+    - `facts` has the numbers of rows and features, the classes, the available columns, and whether rows are
+      dense. A view has no feature statistics, because its rows or features differ.
+    - Dense rows have a value for every feature, which determines their sizes, `nnz` and `units`.
+    - `fingerprint` changes with the rows or values, unless the run records the cause (slices, the features of
+      a model).
     """
 
     def facts(self, inner: Facts) -> Facts:
         return inner
 
     def ranges(self, ranges: Ranges) -> Ranges:
-        """Return the rows of the store within that make up some ranges of rows of the view."""
+        """Return the ranges of the inner store's rows that make up ranges of the view's rows."""
         return ranges
 
     def sizes(self, sizes: RowSizes) -> RowSizes:
         return sizes
 
     def needs(self, wanted: Set[str]) -> Set[str]:
-        """Return the columns of the store within that `columns` makes the wanted ones of."""
+        """Return the inner store's columns from which `columns` computes the wanted columns."""
         return wanted
 
     def columns(self, columns: Columns, ranges: Ranges) -> Columns:
-        """Return the columns of some ranges of rows of the view, which may be in `columns` already."""
+        """Return the view's columns of `ranges` from the inner store's `columns`."""
         return columns
 
     def rows(self, rows: Rows) -> Rows:
-        """Return rows with other values; the columns have been changed by `columns`."""
+        """Return rows with the view's values; `columns` has already been applied."""
         return rows
 
     def whole(self, what: Whole, inner: Store) -> Any:
@@ -67,13 +67,7 @@ class View:
 
 
 class ViewedStore(Store):
-    """Store with a view applied to another one, which it closes.
-
-    Parameters
-    ----------
-    inner : Store
-    view : View
-    """
+    """Store that applies a view to an inner store, which is closed with it."""
 
     def __init__(self, inner: Store, view: View) -> None:
         self.inner = inner
@@ -103,7 +97,7 @@ class ViewedStore(Store):
 
 
 class Sparse(View):
-    """Rows as CSR, of what gives dense rows."""
+    """View that turns dense rows into CSR rows."""
 
     def facts(self, inner: Facts) -> Facts:
         extra = inner.extra_nnz_bytes + 2 * 8  # rows and columns of the values, in int64
@@ -111,7 +105,7 @@ class Sparse(View):
 
     def rows(self, rows: Rows) -> Rows:
         rows = sparse_rows(rows, format.index_dtype(rows.largest_feature + 1))
-        return rows._replace(norm2=row_norms(rows.data, rows.indptr))  # whose last bits zeros may change
+        return rows._replace(norm2=row_norms(rows.data, rows.indptr))  # zeros may change the last bits
 
     def whole(self, what: Whole, inner: Store) -> Any:
         return inner.whole(what)
@@ -123,7 +117,7 @@ def as_sparse(store: Store) -> Store:
 
 
 def _with_sizes(facts: Facts) -> Facts:
-    """Return the facts with the sizes of the rows, if these are dense."""
+    """Set `nnz` and `units` to those of dense rows, if the rows are dense."""
     if not facts.dense_rows:
         return facts
     rows = None if facts.units is None else facts.units.rows
@@ -133,21 +127,11 @@ def _with_sizes(facts: Facts) -> Facts:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Matched(View):
-    """View with the features of a model, matched by name.
+    """View with the features of a model, matched by name."""
 
-    Attributes
-    ----------
-    names : list of str, or None
-        Of the model's features.
-    n_features : int
-        How many these are.
-    columns_of : ndarray of int32 or int64, shape (n_features,)
-        The model's column of each column of the store; below 0 for those that it does not know.
-    """
-
-    names: list[str] | None
-    n_features: int
-    columns_of: np.ndarray
+    names: list[str] | None  # feature names of the model
+    n_features: int  # number of features of the model
+    columns_of: np.ndarray  # the model's feature for each feature of the store; negative if there is none
 
     def facts(self, inner: Facts) -> Facts:
         return dataclasses.replace(
@@ -166,9 +150,9 @@ class Matched(View):
 
 
 def matched(store: Store, match: FeatureMatch, names: list[str] | None, width: int = 0) -> Store:
-    """Return a view of a store with the features `names` of a model; the store itself if it has these.
+    """Return a view with a model's features, or the store itself if it already has them.
 
-    Without names there are `width` features.
+    Without `names` there are `width` features.
     """
     if match.columns is None:
         return store
@@ -179,19 +163,11 @@ def matched(store: Store, match: FeatureMatch, names: list[str] | None, width: i
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recoded(View):
-    """View with other classes; the labels of rows that have none of them are unknown.
-
-    Attributes
-    ----------
-    classes : tuple of str
-    label_dtype : str
-    code_of : ndarray of int32, shape (n_classes + 1,)
-        The code of each class of the store among them, -1 for others; the last entry serves code -1.
-    """
+    """View with other classes; labels outside these classes are unknown."""
 
     classes: tuple[str, ...]
     label_dtype: str
-    code_of: np.ndarray
+    code_of: np.ndarray  # int32: new code, or -1, of each class of the store; the last entry is for code -1
 
     def facts(self, inner: Facts) -> Facts:
         return dataclasses.replace(inner, classes=self.classes, label_dtype=self.label_dtype)
@@ -218,7 +194,7 @@ class Recoded(View):
 
 
 def recoded(store: Store, classes: Sequence[str], label_dtype: str) -> Store:
-    """Return a view of a store with the codes of `classes`, and -1 for labels that are not among them."""
+    """Return a view with the codes of `classes`; other labels get code -1."""
     code = {label: c for c, label in enumerate(classes)}
     codes = [*(code.get(label, format.UNSEEN_LABEL) for label in store.classes), format.UNSEEN_LABEL]
     return ViewedStore(store, Recoded(tuple(classes), label_dtype, np.array(codes, format.LABEL_DTYPE)))
@@ -226,18 +202,10 @@ def recoded(store: Store, classes: Sequence[str], label_dtype: str) -> Store:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Labelled(View):
-    """View of the rows that have a label; takes a bit for each row of the store.
+    """View of the rows that have a label; takes one bit per row of the store."""
 
-    Attributes
-    ----------
-    bits : list of ndarray of uint8
-        Which rows of each piece of 65,536 have a label, packed.
-    before : ndarray of int64, shape (n_pieces + 1,)
-        Rows with a label before each piece, and of all.
-    """
-
-    bits: list[np.ndarray]
-    before: np.ndarray
+    bits: list[np.ndarray]  # packed masks of the labelled rows, one for each 65,536 rows
+    before: np.ndarray  # int64: labelled rows before each mask, and their total
 
     def facts(self, inner: Facts) -> Facts:
         n_rows = int(self.before[-1])
@@ -271,7 +239,7 @@ class Labelled(View):
 
 
 def with_labels(store: Store) -> Store:
-    """Return a view of the rows that have a label; the store itself if all have one or more."""
+    """Return a view of the labelled rows; the store itself if `multilabel` or if all rows have a label."""
     if store.multilabel:
         return store
     counts, bits = [], []

@@ -1,4 +1,4 @@
-"""Writing of stores: whole chunks in bounded memory; the record that completes the store comes last."""
+"""Writing of stores in bounded memory; the record, which completes the store, is written last."""
 
 from __future__ import annotations
 
@@ -32,31 +32,29 @@ _DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 class StoreWriter:
     """Writer of a store from batches of rows.
 
-    The sizes of the store are given in advance; batches may be of any size. The writer only writes at
-    `path`: for an atomic result, write at a temporary path and rename it after `finish`. After an exception
-    the writer closes the container and leaves its removal to the caller. Until `finish` returns, the store
-    is not marked as complete, and `open_store` refuses it as incomplete.
+    The sizes of the store are fixed in advance; batches may have any size. For an atomic result, write to a
+    temporary path and rename it after `finish`. Until `finish` returns, `open_store` refuses the store as
+    incomplete. After an exception the writer closes the container, and the caller removes it.
 
     Parameters
     ----------
     path : path-like
-        Must not exist. Its suffix decides the container: see `store_kind`.
+        Path that does not exist; its suffix determines the container: see `store_kind`.
     contents : Contents
     classes : sequence of str
-        Label texts by class code, distinct.
+        Distinct class names by class code.
     feature_names : sequence of str, optional
-        Distinct names of the features, if they have names.
+        Distinct names of the features.
     meta : mapping, optional
-        JSON-compatible entries for the record, such as ``shuffle_seed`` and ``sources``; `Store.meta` returns
-        them.
+        JSON-compatible entries for the record and `Store.meta`, such as ``shuffle_seed`` and ``sources``.
     threads : int
-        With more than one, background threads compress and write the chunks: that many for Zarr, one for
-        HDF5. The files do not depend on it.
+        With more than one, background threads compress and write the chunks: `threads` for Zarr, one for
+        HDF5. The files do not depend on the number of threads.
 
     Raises
     ------
     StoreError
-        If the container cannot be written, or rows are not what the format allows.
+        If the container cannot be written, or the rows do not fit the format.
     """
 
     def __init__(
@@ -128,7 +126,7 @@ class StoreWriter:
             chunk = layout.chunk_length(
                 name, spec.length, n=n, nnz=contents.nnz, chunk_nnz=contents.chunk_nnz
             )
-            # The numbers 0, 1, 2, ... compress to almost nothing, and are not read in passes.
+            # The numbers 0, 1, 2, ... compress to almost nothing and are not read during passes.
             codec = "small" if name == layout.FEATURES else contents.codec
             attrs = {} if name.startswith(("X/", "obsm/")) else layout.ARRAY_ATTRS
             container.create_array(name, spec, chunk=chunk, codec=codec, attrs=attrs)
@@ -136,21 +134,15 @@ class StoreWriter:
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
-        """Add rows at the end; their arrays are copied.
+        """Append a copy of rows, which must be valid as `Store.rows` returns them.
 
-        Parameters
-        ----------
-        rows : Rows
-            Valid as `Store.rows` says; only the norms are checked, which are computed from the values as they
-            are stored. The zeros of dense rows are left out, unless the store is dense.
-        names : ndarray of int64, shape (n_rows,)
-            Number of each row in the original input, at least 0.
+        Only norms are checked, computed from the values as stored. Zeros of dense rows are dropped unless the
+        store is dense. `names`, int64, has the number of each row in the original input, at least 0.
 
         Raises
         ------
         StoreError
-            If there are more rows, non-zeros or labels than announced, or a norm is not finite, or writing
-            fails.
+            If the announced sizes are exceeded, a norm is not finite, or writing fails.
         """
         contents, before = self._contents, self._sizes
         if rows.dense and not contents.dense:
@@ -160,7 +152,7 @@ class StoreWriter:
         sizes = before + np.array(more, np.int64)
         if (sizes > self._announced).any():
             raise self._misfit(sizes)
-        with np.errstate(over="ignore"):  # a value that becomes infinite is refused
+        with np.errstate(over="ignore"):  # values that become infinite are refused below
             data = np.ascontiguousarray(rows.data, contents.dtype)
         indptr, labels = np.asarray(rows.indptr, np.int64), rows.labels
         norms = checks.row_norms(data, indptr)
@@ -175,7 +167,7 @@ class StoreWriter:
             self._arrays[layout.INDICES].append(rows.indices)
             self._arrays[layout.NORM2].append(norms)
         if self._statistics is not None:
-            # The kernels have no float16.
+            # Kernels do not support float16.
             values = data.astype(np.result_type(data.dtype, np.float32), copy=False)
             self._statistics.add_rows(rows._replace(data=values, indptr=indptr))
         columns = {"labels": labels, "names": names, "cost": rows.cost, "qid": rows.qid}
@@ -203,18 +195,10 @@ class StoreWriter:
         return StoreError(f"{self.path}: {given} were given; the input changed while it was read")
 
     def finish(self) -> str:
-        """Complete the store: write the rest, make it durable, then write the record.
+        """Complete the store and return its fingerprint: write the rest, sync, then write the record.
 
-        Returns
-        -------
-        str
-            The fingerprint of the content: equal for equal rows, classes and names in equal order; it does
-            not depend on container, codec or chunk length.
-
-        Raises
-        ------
-        StoreError
-            If there were fewer rows or non-zeros than announced, or writing fails.
+        The fingerprint depends only on rows, classes and names and their order. Raises StoreError if there
+        are fewer rows, non-zeros or labels than announced, or writing fails.
         """
         container, contents = self._container, self._contents
         if (self._sizes != self._announced).any():
@@ -244,7 +228,7 @@ class StoreWriter:
         return content
 
     def close(self) -> None:
-        """Close the container; unless `finish` was called, the store stays marked as incomplete."""
+        """Close the container; without `finish`, the store stays marked as incomplete."""
         self._threads.close()
         self._container.close()
 
@@ -252,6 +236,6 @@ class StoreWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        # After an error on a full disk closing fails as well, and the first error is reported.
+        # After an error on a full disk, closing fails too; the first error is reported.
         with contextlib.suppress(*[] if kind is None else [StoreError]):
             self.close()

@@ -1,4 +1,4 @@
-"""Zarr folders that streamsvm writes, and reads without zarr: its import takes a quarter of a second."""
+"""Zarr folders of streamsvm stores, handled without zarr because its import takes a quarter of a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_chunks import ChunkFiles, ChunkWriter, checked, decode_text, encode_text, undo_blosc
 from streamsvm.store.zarr_metadata import METADATA, TEXT, array_document, encoded, group_document
 
-# Configurations of Blosc, or none. docs/measurements/store.md has the measurements behind the choice.
+# Blosc configurations by codec name; docs/measurements/store.md has the measurements behind them.
 CODECS: dict[str, dict[str, Any]] = {
     "fast": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle"},
     "small": {"cname": "zstd", "clevel": 5, "shuffle": "shuffle"},
@@ -26,14 +26,7 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class ZarrFolder(Container):
-    """Zarr folder that is open for reading, and watched for changes.
-
-    Parameters
-    ----------
-    path : Path
-    root : str
-        Name of the file with the metadata of the root.
-    """
+    """Zarr folder open for reading; changes of its root metadata file `root` are detected."""
 
     kind = "zarr"
 
@@ -41,7 +34,7 @@ class ZarrFolder(Container):
         self.path = path
         self.reader = ChunkReader()
         self._root_file = root
-        self._opened = durable.file_identity(path / root)  # None if it is not watched
+        self._opened = durable.file_identity(path / root)  # None: changes are not detected
 
     def _json(self, path: str, name: str) -> dict[str, Any]:
         with self.wrapped(path):
@@ -69,7 +62,7 @@ class ZarrFolder(Container):
 
 
 class ZarrArray(StoredArray):
-    """Array that streamsvm wrote: chunks of whole rows, plain or compressed by Blosc, with checksums."""
+    """Array of a streamsvm store: chunks of whole rows with checksums, plain or compressed by Blosc."""
 
     container: ZarrContainer
 
@@ -88,7 +81,7 @@ class ZarrArray(StoredArray):
             self._chunks = ChunkFiles(self, self._folder, undo, name_of)
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
-        file = self._folder / "c/0"  # texts are one chunk
+        file = self._folder / "c/0"  # text arrays have one chunk
         if not file.is_file():
             self.note_absent()
         return decode_text(file.read_bytes(), self.length)[start:stop]
@@ -100,7 +93,7 @@ class ZarrArray(StoredArray):
 
 
 class ZarrContainer(ZarrFolder):
-    """Zarr folder of format 3 that streamsvm writes, or wrote."""
+    """Zarr folder of format 3 from streamsvm, open for reading or writing."""
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self._writers: dict[str, ChunkWriter] = {}
@@ -169,5 +162,4 @@ class ZarrContainer(ZarrFolder):
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:
-    """Write the metadata of the group or array in `folder`."""
     (folder / METADATA).write_bytes(encoded(document))

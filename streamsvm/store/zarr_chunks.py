@@ -1,8 +1,7 @@
-"""Chunk files of Zarr arrays of numbers, read and written without zarr.
+"""Chunk files of numeric Zarr arrays, read and written without zarr.
 
-Zarr can read and write all of them, but uses as much processor time for its own bookkeeping as for the
-chunks. Files are read and not memory-mapped: the bytes that were checked must be the ones that are used, and
-a mapped file may change, or shrink, after the check.
+zarr spends as much processor time on bookkeeping as on the chunks. Files are read rather than memory-mapped
+because a mapped file may change or shrink after its checksum was compared.
 """
 
 from __future__ import annotations
@@ -24,28 +23,28 @@ from streamsvm.store.chunk_reader import copy_bytes, read_bytes
 from streamsvm.store.container import SLACK, StoredArray
 from streamsvm.store.layout import ArraySpec
 
-CHECKSUM_BYTES = 4  # of the crc32c at the end of a chunk
+CHECKSUM_BYTES = 4  # crc32c at the end of each chunk
 BLOSC_HEADER = 16  # bytes
 MAX_TEXT_COMPRESSION = 2**10
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
-Decoder = Callable[[np.ndarray, np.ndarray], None]  # (bytes of a chunk as stored, elements to fill)
+Decoder = Callable[[np.ndarray, np.ndarray], None]  # (stored bytes of a chunk, elements to fill)
 
 
 class ChunkFiles:
-    """Chunk files of an array; the last chunk is stored in full length, too.
+    """Chunk files of one array; the last chunk is padded to full length.
 
     Parameters
     ----------
     array : StoredArray
-        It decides whether a file may be missing.
+        Array, which decides whether a chunk file may be missing.
     folder : Path
     decode : callable
-        Decodes a chunk.
+        Decoder of one chunk.
     name_of : callable
-        Returns the path of a chunk's file in the folder, by its number.
+        Function from a chunk number to its file path inside `folder`.
     fill : number
-        Value of the elements of chunks without a file.
+        Value of the elements of missing chunks.
     """
 
     def __init__(
@@ -96,12 +95,12 @@ def undo_zstd(content: np.ndarray, out: np.ndarray) -> None:
 
 
 def checked(undo: Decoder) -> Decoder:
-    """Return a decoder that compares the checksum at the end of a chunk first."""
+    """Return a decoder that first compares the checksum at the end of the chunk."""
     return lambda payload, out: undo(_checked_content(payload), out)
 
 
 def decode_text(payload: bytes, n: int) -> np.ndarray:
-    """Decode the chunk of an array of text; raise ValueError if it is damaged or claims to have much more."""
+    """Decode a chunk of a text array; raise ValueError if it is damaged or claims an excessive size."""
     content = _checked_content(np.frombuffer(payload, np.uint8))
     if (claimed := _blosc_size(content)) > MAX_TEXT_COMPRESSION * len(content) + SLACK:
         raise ValueError(f"{len(content)} bytes claim to be {claimed}")
@@ -113,8 +112,8 @@ def decode_text(payload: bytes, n: int) -> np.ndarray:
 
 
 def _blosc_size(content: np.ndarray) -> int:
-    """Return the decoded size of a Blosc chunk; raise ValueError if its own length is not the stated one."""
-    # Blosc's header: four bytes of versions and flags, then three sizes: decoded, of a block, encoded.
+    """Return the decoded size of a Blosc chunk; raise ValueError if its stated length is wrong."""
+    # Blosc's header: four bytes of versions and flags, then decoded size, block size and encoded size.
     sizes = content[4:BLOSC_HEADER].view("<u4").tolist() if len(content) >= BLOSC_HEADER else []
     if not sizes or sizes[2] != len(content):
         raise ValueError("the compressed chunk has other sizes than it should")
@@ -122,7 +121,7 @@ def _blosc_size(content: np.ndarray) -> int:
 
 
 def _checked_content(payload: np.ndarray) -> np.ndarray:
-    """Return a chunk's bytes without the checksum at their end, which is compared."""
+    """Return a chunk's bytes without the trailing checksum; raise ValueError if it does not match."""
     content, stored = payload[:-CHECKSUM_BYTES], payload[-CHECKSUM_BYTES:].tobytes()
     if len(stored) < CHECKSUM_BYTES or google_crc32c.value(content) != int.from_bytes(stored, "little"):
         raise ValueError("the checksum does not match")
@@ -137,15 +136,15 @@ def _blosc(codec: dict[str, Any]) -> numcodecs.blosc.Blosc:
 
 
 def encode_text(texts: Sequence[str], codec: dict[str, Any]) -> bytes:
-    """Encode the chunk of an array of text."""
+    """Encode a chunk of a text array."""
     content = _blosc(codec).encode(numcodecs.VLenUTF8().encode(np.array(texts, object)))
     return content + google_crc32c.value(content).to_bytes(CHECKSUM_BYTES, "little")
 
 
 class ChunkWriter:
-    """Writer of the chunk files of one array of numbers, three times as fast as zarr.
+    """Writer of the chunk files of one numeric array, three times as fast as zarr.
 
-    Chunks may be written in any order, and by several threads.
+    Several threads may write chunks, in any order.
     """
 
     def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codec: dict[str, Any]) -> None:

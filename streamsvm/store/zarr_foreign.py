@@ -1,8 +1,8 @@
-"""Zarr folders of format 2 or 3 that other programs wrote, opened by zarr.
+"""Zarr folders of format 2 or 3 from other programs, opened with zarr.
 
-Zarr needs at least twice the processor time of the codec for a chunk, and decodes it again for each range
-that is read by itself. So chunks of numbers with no codec but Blosc or zstd, as anndata writes them, are
-read as those of our own stores are; zarr reads everything else.
+zarr uses at least twice the codec's processor time per chunk and decodes the chunk again for every range.
+Therefore numeric chunks without a codec, or with Blosc or zstd alone as anndata writes them, are decoded as
+in streamsvm's own stores. zarr reads everything else.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from streamsvm.store.zarr_backend import ZarrFolder
 from streamsvm.store.zarr_chunks import ChunkFiles, Decoder, undo_blosc, undo_zstd
 from streamsvm.store.zarr_metadata import METADATA
 
-# Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
+# Format 2 may name any numcodecs codec, including pickle, which executes the data that it reads.
 SAFE_V2_CODECS = {
     *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "delta", "vlen-utf8"),
     *("fletcher32", "crc32", "crc32c", "adler32"),
 }
 _DECODERS: dict[tuple[str, ...], Decoder] = {(): copy_bytes, ("Blosc",): undo_blosc, ("Zstd",): undo_zstd}
-# Chunks that one task of zarr fetches and decodes: a fifth faster than one by one; 2 to 8 are alike.
+# Chunks per zarr task: a fifth faster than one by one; 2 to 8 make no difference.
 _BATCH = {"codec_pipeline.batch_size": 4}
 
 
 class ForeignZarr(ZarrFolder):
-    """Zarr folder that another program wrote."""
+    """Zarr folder from another program."""
 
     def __init__(self, path: Path) -> None:
         roots = [name for name in (METADATA, ".zgroup", ".zarray") if (path / name).is_file()]
@@ -70,8 +70,6 @@ class ForeignZarr(ZarrFolder):
 
 
 class ForeignArray(StoredArray):
-    """Array of a Zarr folder that another program wrote."""
-
     container: ForeignZarr
     decodes_whole_chunks = True
 
@@ -88,7 +86,7 @@ class ForeignArray(StoredArray):
         self._chunks = self._direct_chunks() if axes == 1 else None
 
     def _direct_chunks(self) -> ChunkFiles | None:
-        """Return the chunks if they can be decoded without zarr."""
+        """Return the chunk files if they can be decoded without zarr, else None."""
         array, dtype = self._array, self.dtype
         is_big = str(getattr(array.serializer, "endian", "")).endswith("big")
         names = tuple(type(codec).__name__.removesuffix("Codec") for codec in array.compressors)
@@ -100,7 +98,7 @@ class ForeignArray(StoredArray):
         return ChunkFiles(self, self._folder, decode, self._key, array.fill_value or 0)
 
     def _key(self, *place: int) -> str:
-        """Return the path of the file of a chunk, or a shard, in the folder of the array."""
+        """Return the path of the file of a chunk or shard inside the array's folder."""
         return self._array.metadata.encode_chunk_key(place)
 
     def stored_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Metadata documents of Zarr format 3 that streamsvm writes."""
+"""Zarr format 3 metadata documents."""
 
 from __future__ import annotations
 
@@ -14,28 +14,23 @@ METADATA = "zarr.json"
 
 TEXT = "string"
 _LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
-_BYTES = {"name": "bytes"}  # of numbers of one byte, which have no order of bytes
-# Chunks are files in one folder, of two axes, too: a folder for each would be another one to sync.
+_BYTES = {"name": "bytes"}  # one-byte numbers have no byte order
+# All chunk files of an array lie in one folder, because every further folder would have to be synced.
 _KEYS = {axes: {"name": "default", "configuration": {"separator": "/."[axes - 1]}} for axes in (1, 2)}
 
 
 def encoded(document: dict[str, Any]) -> bytes:
-    """Encode a document as zarr writes it."""
     return json.dumps(document, indent=2).encode()
 
 
 def group_document(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a group."""
     return {"attributes": attrs, "zarr_format": 3, "node_type": "group"}
 
 
 def array_document(
     spec: ArraySpec, chunk: int, blosc: dict[str, Any] | None, attrs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the metadata of an array with chunks of `chunk` values.
-
-    `blosc` configures the compression; without it there is none.
-    """
+    """Return the metadata of an array with `chunk` values per chunk, compressed if `blosc` is not empty."""
     dtype, fill, shape = spec.dtype, spec.fill, spec.shape(spec.length)
     number = None if dtype is None else np.dtype(dtype)
     codecs: list[dict[str, Any]] = [_BYTES if number is not None and number.itemsize == 1 else _LITTLE_ENDIAN]
