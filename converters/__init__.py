@@ -1,4 +1,4 @@
-"""Files to stores: `convert` writes one; `open_reader` and `TextSource` stream rows without."""
+"""Converters of files: `convert` writes a store; `open_reader` and `TextSource` stream rows."""
 
 from streamsvm_converters.convert import ConvertReport, convert
 from streamsvm_converters.description import describe as describe

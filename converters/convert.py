@@ -1,4 +1,4 @@
-"""Conversion of files to a store: reading, shuffling on disk, and writing."""
+"""Conversion of files to a store: read the rows, shuffle them on disk, and write them."""
 
 from __future__ import annotations
 
@@ -35,54 +35,43 @@ if TYPE_CHECKING:
     from streamsvm_converters.libsvm.position import InputFile
 
 
-# Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
-_CHUNK_FACTOR = 128
-# A bucket of the shuffle may take this fraction of the memory; the next one is loaded while it is in use.
-_BUCKET_FRACTION = 8
-# Statistics of the features are gathered if they take at most this fraction of the memory.
-_STATISTICS_FRACTION = 16
+_CHUNK_FACTOR = 128  # bytes of memory per value of a chunk while it is filled and compressed
+_BUCKET_FRACTION = 8  # divisor of the memory for one shuffle bucket; the next bucket is loaded meanwhile
+_STATISTICS_FRACTION = 16  # divisor of the memory for feature statistics; larger statistics are omitted
 
 
 @dataclass(frozen=True, repr=False)
 class ConvertReport(Readable):
-    """The result of a conversion.
+    """Result of a conversion.
 
     Attributes
     ----------
     path : Path
-        The store.
     n, d, nnz, n_classes : int
-        Rows, features, values and classes of the store.
+        Numbers of rows, features, stored values and classes.
     index_base : int or None
-        Index of the first feature in the text: 0 or 1; None if the features have no such numbers.
+        Index of the first feature in the text, 0 or 1; None if the features are not numbered.
     fingerprint : str
-        Hash of the content: equal for equal input, options and seed, whatever the container.
+        Hash of the content, equal for equal input, options and seed in every container format.
     seconds : float
-        Time taken.
     skipped, repaired : int
-        Rows dropped; rows sorted or summed.
+        Rows dropped because of a fault; rows that were sorted or whose duplicates were summed.
     first_errors : tuple of str
-        Messages about the first five rows dropped.
+        Messages about the first five skipped rows.
     explicit_zeros, qids : int
-        Values dropped because they are zero in the dtype; ``qid`` fields ignored.
+        Values dropped because they are zero in the dtype; ignored ``qid`` fields.
     unseen_features, unseen_labels : int
-        With `like`: values dropped because of their feature; rows kept with label -1.
-    empty_rows : int
-        Rows of the store without a value.
+        With `like`: values of unknown features, which are dropped; rows with unknown labels (code -1).
+    empty_rows, unlabelled : int
+        Rows of the store without a non-zero value; rows dropped because they have no label.
     bytes_read : int
-        Bytes of all inputs as stored.
-    unlabelled : int
-        Rows left out because they have no label.
-    unseen_values : int
-        With `like`: values of categories that are not among the known ones.
-    missing_values : int
-        Missing numbers of a table that were replaced, as `missing` says.
-    notes : tuple of str
-        How columns of a table became features, and other facts about the reading.
-    warnings : tuple of str
-        Warnings about the labels.
+        Size of all inputs, before decompression.
+    unseen_values, missing_values : int
+        With `like`, values of unknown categories; missing numbers of a table, replaced as set by `missing`.
+    notes, warnings : tuple of str
+        Remarks about the input, such as how columns became features; warnings about the labels.
     n_labels, n_groups : int or None
-        Labels of all rows together, with `multilabel`; groups of rows, with `groups`.
+        Total number of labels with `multilabel`; number of row groups with `groups`.
     """
 
     path: Path
@@ -126,33 +115,35 @@ def convert(
     progress: bool | Progress | None = None,
     **settings: Any,
 ) -> ConvertReport:
-    """Convert files to a store, in bounded memory: LIBSVM text, tables, text columns, AnnData or arrays.
+    """Convert files to a store in bounded memory.
 
-    Dense matrices whose values are mostly not 0, of at most 2**18 features, become dense stores, others CSR.
-    The content of a file determines its kind; the suffix does if several kinds of text look alike. All
-    inputs are of one kind, and are read one after another. LIBSVM text is read once, tables twice if they
-    have categories. The rows are stored in a hidden folder beside `out`, since classes and width are known
-    only at the end of the input. The store is then written there, and renamed to `out` when it is complete
-    and durable. The folder needs free space for 8 bytes per value (12 in float64) and 20 per row, and for the
-    store itself. A conversion that fails leaves nothing behind; the remains of a killed one are not a store,
-    and the next conversion to `out` deletes them.
+    The inputs are LIBSVM text, tables, text columns, AnnData or arrays. All inputs are of one kind and are
+    read one after another. The content of a file determines its kind; the suffix decides between kinds of
+    text that look alike. LIBSVM text is read once. Tables are read twice if they have categories, or if
+    `missing` is "mean" or "indicator". A dense matrix with mostly non-zero values and at most 2**18 features
+    becomes a dense store; all other data becomes CSR.
+
+    Rows first go to a hidden folder beside `out`, because classes and width are known only at the end of the
+    input. The store is written in that folder, and renamed to `out` once it is complete and durable. The
+    folder needs free space for 8 bytes per value (12 in float64), 20 bytes per row, and the store itself. A
+    failed conversion leaves nothing behind. A killed conversion leaves no valid store, and the next
+    conversion to `out` deletes the remains.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
-        LIBSVM text, CSV, TSV or JSON lines, plain or compressed by gzip, bzip2, zstd or, for LIBSVM text
-        alone, xz; Parquet; AnnData;
-        ``.npz`` of SciPy or NumPy, or ``.npy``; a column of lists of numbers in Parquet or Arrow. "-" is
-        standard input, with LIBSVM text.
+        LIBSVM text, CSV, TSV or JSON lines, plain or compressed by gzip, bzip2 or zstd (LIBSVM text also by
+        xz); Parquet; AnnData; ``.npz`` of SciPy or NumPy; ``.npy``; a column of lists of numbers in Parquet
+        or Arrow. "-" reads LIBSVM text from standard input.
     out : path
-        The store to write. The suffix ``.zarr``, ``.h5`` or ``.h5ad`` determines the container.
+        Path of the store. The suffix ``.zarr``, ``.h5`` or ``.h5ad`` determines the container format.
     **settings
-        As `ConvertSettings` declares them.
+        Settings declared in `ConvertSettings`.
     force : bool
-        Whether to replace an existing store. It stays in place until the new one is complete.
+        Whether to replace an existing store, which stays in place until the new store is complete.
     progress : bool or callable, optional
-        Whether there is a bar, or a function, as in `streamsvm.fit`: it is called with the stage "convert",
-        the number of bytes read, and of all inputs or None.
+        Whether to show a progress bar, or a function as in `streamsvm.fit`. The stage "convert" reports the
+        bytes read and the bytes of all inputs, or None.
 
     Returns
     -------
@@ -161,15 +152,16 @@ def convert(
     Raises
     ------
     InputError
-        For malformed input, with its place; for inputs that cannot be read or are of another kind; for groups
-        that begin twice; and for options that contradict the input or `like`.
+        If an input is malformed (the message gives the place), cannot be read or is of another kind; if a
+        group begins twice; or if an option contradicts the input or `like`.
     StoreError
         If `out` exists or cannot be written, or if the store `like` cannot be read.
     ModelError
         If `like` is a run or a model that cannot be read.
     PlanError
-        If `memory` is too small; `needed_memory` says what would be enough. `SettingsError` if a setting is
-        not valid, or does not apply to this kind of file.
+        If `memory` is too small; `needed_memory` is a sufficient value, if one is known.
+    SettingsError
+        If a setting is not valid, or does not apply to this kind of file.
     """
     from streamsvm_converters.external_shuffle import ExternalShuffle
     from streamsvm_converters.kinds.options import ReadOptions
@@ -187,7 +179,7 @@ def convert(
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     check_local(out, StoreError)
     out = Path(out)
-    store_kind(out)  # or the name is refused
+    store_kind(out)  # raises StoreError for an unknown suffix
     memory, weights, dtype = asked.memory, asked.weights, asked.dtype
     chunk_nnz, seed = asked.chunk_nnz or CHUNK_NNZ, asked.seed if asked.shuffle else None
     _check_memory(memory, chunk_nnz)
@@ -239,7 +231,7 @@ def convert(
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
         else:
             classes = schema.classes
-            as_text = schema.label_dtype in (TEXT, OBJECT)  # and else as whole numbers, if it may be
+            as_text = schema.label_dtype in (TEXT, OBJECT)  # otherwise int64, if all are whole numbers
             label_dtype = TEXT if as_text else dtype_of_names(classes)
 
         made = staging / out.name
@@ -300,7 +292,7 @@ def convert(
 
 
 def _read_all(reader: Reader, shuffled: ExternalShuffle) -> list[InputFile]:
-    """Append all rows to `shuffled`, with what files have of each in a line; return the files read."""
+    """Append all rows to `shuffled`, with weights and hold-out values; return the inputs read."""
     from streamsvm_converters.libsvm.line_file import GROUP, WEIGHT, LineFile
 
     options = reader.options
@@ -319,7 +311,7 @@ def _read_all(reader: Reader, shuffled: ExternalShuffle) -> list[InputFile]:
 
 
 def _check_memory(memory: int, chunk: int) -> None:
-    """Raise `PlanError` if the memory is too small to write chunks of so many values."""
+    """Raise `PlanError` if `memory` is too small to write chunks of `chunk` values."""
     if memory < _CHUNK_FACTOR * chunk:
         raise PlanError(
             f"a memory of {memory} bytes is too small to write chunks of {chunk} values",
@@ -328,7 +320,7 @@ def _check_memory(memory: int, chunk: int) -> None:
 
 
 def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:
-    """Refuse an input that is the output, or is inside it."""
+    """Raise `InputError` if an input is the output or lies inside the output."""
     for path in inputs:
         resolved = Path(path).resolve()
         if str(path) != "-" and out.resolve() in (resolved, *resolved.parents):
@@ -336,7 +328,7 @@ def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:
 
 
 def _check_out(out: Path, force: bool) -> None:
-    """Raise `StoreError` if something is at `out` that may not be replaced."""
+    """Raise `StoreError` if `out` exists and may not be replaced."""
     if out.is_dir() and not (out / "zarr.json").exists():
         raise StoreError(f"{out} is a folder but not a Zarr store, and is not replaced; choose another name")
     durable.check_replaceable(out, StoreError, force=force, folder=True)

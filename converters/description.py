@@ -1,4 +1,4 @@
-"""Facts about text and tables, which are read to their end."""
+"""Description of text files and tables, which are read completely."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from streamsvm.store.kinds import TABLES, TO_FILE
 
 
 def describe(path: Path, kind: str, label: str | None, progress: Progress | None) -> dict[str, Any]:
-    """Return the rows of text or of a table, and its features and classes or, without `label`, its columns.
+    """Return the size, features and classes of a text file or table.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, or is malformed.
+    Without `label`, only the number of rows and the columns of a table are returned. Raises `InputError` if
+    the file is malformed or cannot be read.
     """
     options = ReadOptions(label=label, multilabel=kind == "libsvm")
     if kind in TABLES and label is None:

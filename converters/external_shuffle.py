@@ -1,8 +1,8 @@
-"""External shuffle: rows are stored on disk until all are read, and come back in random or original order.
+"""External shuffle: rows wait on disk, and come back in random or original order.
 
-Rows go to buckets by the top bits of their key; a bucket small enough is loaded, sorted and yielded, a larger
-one is first split by its next bits. The order is therefore that of the keys alone, whatever the memory. Rows
-that all fit into one bucket stay in memory.
+Rows go to buckets by the top bits of their sort key. A bucket that fits in memory is loaded, sorted and
+yielded; a larger bucket is first split by its next key bits. The order depends only on the keys, not on the
+memory. Rows that fit into a single bucket stay in memory.
 """
 
 from __future__ import annotations
@@ -18,28 +18,19 @@ from streamsvm_converters.waiting_rows import Bucket, ValueBuffers, WaitingRows,
 
 from streamsvm.data.rows import Rows, row_span
 
-# Bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large.
-_MAX_LEVEL_BITS = 6
+_MAX_LEVEL_BITS = 6  # at most 64 buckets per level, so that each write stays large
 
 
 class ExternalShuffle:
-    """Sorter of rows by their keys, which stores them on disk.
+    """Sorter of rows by their keys, on disk.
 
-    A context manager around the calls of `append`; `drain` follows. Rows are all CSR or all dense. The files
-    take 8 bytes per value (12 in float64; 4 more where indices need int64, and 4 less in dense rows) and 20
-    per row, and 8 more for each of weight, group and list of labels, and 4 for each label of a list; each is
+    Call `append` within the context manager, and `drain` afterwards. All rows are CSR, or all are dense.
+    `expected`, the memory of all rows in bytes, determines the number of buckets, which is the maximum by
+    default. The rows are already split by their first `used_bits` key bits.
+
+    The files take 20 bytes per row and 8 per value (12 in float64; 4 more for int64 indices, 4 less for dense
+    rows). Weights, groups and label lists take 8 more per row each, and labels in lists 4 each. Each file is
     deleted once it is drained.
-
-    Parameters
-    ----------
-    waiting : WaitingRows
-    expected : int, optional
-        Bytes of memory that all rows would take, which determines the number of buckets. By default there
-        are as many as possible.
-    name : str
-        Prefix of the file names.
-    used_bits : int
-        Bits of the keys by which the rows have been split already.
     """
 
     def __init__(
@@ -50,11 +41,11 @@ class ExternalShuffle:
         self._bits = 0 if waiting.seed is None else min(_MAX_LEVEL_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
         self._buffers = ValueBuffers()
-        self._held: list[Rows] | None = [] if self._bits == 0 else None  # while memory allows
+        self._held: list[Rows] | None = [] if self._bits == 0 else None  # rows in memory while they fit
         self._buckets = [Bucket(waiting.folder / f"{name}-{n:02x}") for n in range(1 << self._bits)]
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
-        """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
+        """Add rows with distinct row numbers; rows of the same bucket form one segment of its file."""
         rows = rows._replace(norm2=NO_NORMS, numbers=numbers)
         if self._bits == 0:
             self._buckets[0].count(rows)
@@ -80,20 +71,14 @@ class ExternalShuffle:
 
     @property
     def n_labels(self) -> int:
-        """Number of labels in all lists of labels together."""
+        """Total number of labels in all label lists."""
         return sum(bucket.n_labels for bucket in self._buckets)
 
     def drain(self, base: int, index_dtype: np.dtype) -> Iterator[Rows]:
         """Yield all rows in order, without norms, and delete their files.
 
-        The arrays of a batch are used again for the one after the next.
-
-        Parameters
-        ----------
-        base : int
-            Number to subtract from all indices.
-        index_dtype : dtype
-            Type of the indices afterwards.
+        `base` is subtracted from all indices, which are converted to `index_dtype`. The arrays of a batch are
+        reused two batches later.
         """
         waiting, buffers = self._waiting, itertools.cycle([ValueBuffers(), ValueBuffers()])
         if self._held is not None:
@@ -112,7 +97,7 @@ class ExternalShuffle:
                 bucket.path.unlink()
 
     def _split(self, bucket: Bucket) -> ExternalShuffle:
-        """Distribute the rows of a bucket over smaller ones, by further bits of their keys."""
+        """Distribute the rows of a bucket over smaller buckets, by further bits of their keys."""
         finer = ExternalShuffle(
             self._waiting, expected=2 * self._waiting.bytes_of(bucket), name=bucket.path.name,
             used_bits=self._used_bits + self._bits,

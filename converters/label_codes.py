@@ -1,4 +1,4 @@
-"""Codes of labels, and warnings about their spellings."""
+"""Class codes of labels, and warnings about different spellings of a label."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from streamsvm.base.label_values import as_number, label_text
 from streamsvm.base.text import check_classes, shortened
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
-MISSING = -2  # the code of a row without a label
+MISSING = -2  # code of a row without a label
 _BYTES_PER_LABEL = 400
 
 
 def duplicate_warnings(labels: Iterable[str]) -> list[str]:
-    """Return a warning about the first two labels that spell the same number: they are two classes."""
+    """Return a warning about the first two classes whose labels spell the same number, if any."""
     seen: dict[Decimal, str] = {}
     for label in labels:
         if (value := as_number(label)) is not None:
-            twin = seen.setdefault(Decimal(label if value else 0), label)  # exact, for row numbers as labels
+            twin = seen.setdefault(Decimal(label if value else 0), label)  # large integers stay exact
             if twin is not label:
                 pair = f"'{shortened(twin)}' and '{shortened(label)}'"
                 return [f"labels {pair} are the same number but different classes; spell them alike"]
@@ -31,27 +31,23 @@ def duplicate_warnings(labels: Iterable[str]) -> list[str]:
 
 
 class LabelCodes:
-    """Codes of labels, which count their classes in the order of their first appearance.
+    """Mapping from labels to class codes, in order of first appearance.
+
+    `unseen` counts rows with an unknown label. `has_texts` is True if any label came as a string, as all
+    labels of CSV do.
 
     Parameters
     ----------
     classes : sequence of str, optional
-        The known labels, which have the codes 0, 1, ... Without them every label is added.
+        Known labels, with codes 0, 1, ... By default each new label becomes a class.
     unseen_label : {"error", "keep"}
-        With `classes`: whether another label is an error, or gets the code -1.
+        Whether a label outside `classes` is an error or gets code -1.
     memory : int
-        Bytes that labels may take.
+        Memory budget in bytes; labels may take half of it.
     missing : set of str
-        Texts that are missing labels, unless they are among the `classes`.
+        Texts of missing labels, except texts in `classes`.
     name : callable
-        Returns the class of a text that is not among the `classes`.
-
-    Attributes
-    ----------
-    unseen : int
-        Rows whose label is not among the known ones.
-    has_texts : bool
-        Whether a label was given as text, which in CSV all are.
+        Function that returns the class name of a label text.
     """
 
     def __init__(
@@ -63,7 +59,7 @@ class LabelCodes:
         name: Callable[[str], str] = str,
     ) -> None:
         self._classes = list(classes or ())
-        self._codes = {label: code for code, label in enumerate(self._classes)}  # of texts
+        self._codes = {label: code for code, label in enumerate(self._classes)}  # by label text
         self._code_of_class = {name(label): code for label, code in self._codes.items()}
         self._name = name
         self._missing = missing - self._codes.keys()
@@ -81,7 +77,7 @@ class LabelCodes:
         return list(self._classes)
 
     def notes(self) -> list[str]:
-        """Return a line about the first two texts of one class, if any class has two."""
+        """Return a remark about the first two spellings of one class, if any class has two."""
         first: dict[int, str] = {}
         for text, code in self._codes.items():
             if (other := first.setdefault(code, text)) is not text:
@@ -90,26 +86,16 @@ class LabelCodes:
         return []
 
     def encode(self, values: Sequence[Any], at: np.ndarray, where: Callable[[int], str]) -> np.ndarray:
-        """Return the codes of rows, int32: -1 for unknown labels and `MISSING` for missing ones.
+        """Return the codes of rows, int32: -1 for unknown labels, `MISSING` for missing labels.
 
-        Parameters
-        ----------
-        values : sequence
-            Distinct values.
-        at : ndarray of int, shape (n_rows,)
-            Number of the value of each row; below 0 for a missing one.
-        where : callable
-            Returns the name of the place of a row, which is counted within this call.
+        `values` are distinct labels. `at`, shape (n_rows,), has the position of each row's label in `values`,
+        negative for a missing label. `where` returns the name of the place of a row.
 
-        Raises
-        ------
-        InputError
-            If a label is not known, and that is an error, or a value is no label.
-        PlanError
-            If there are too many labels.
+        Raises `InputError` if a label is unknown and `unseen_label` is "error", or if a value cannot be a
+        label. Raises `PlanError` if the labels exceed the memory budget.
         """
         n_rows = len(at)
-        first = np.full(len(values) + 1, n_rows)  # row of each value; the last one is that of missing labels
+        first = np.full(len(values) + 1, n_rows)  # first row of each value; the last entry is for missing
         first[np.maximum(at, -1)[::-1]] = np.arange(n_rows)[::-1]
         table = np.full(len(values) + 1, MISSING, LABEL_DTYPE)
         for number in np.argsort(first[:-1], kind="stable")[: np.count_nonzero(first[:-1] < n_rows)].tolist():
@@ -123,10 +109,10 @@ class LabelCodes:
         return codes
 
     def _find(self, value: Any, place: Callable[[], str]) -> int:
-        """Return the code of a value that is not a text with a code."""
+        """Return the code of a label that is not a string with a code; add new labels."""
         try:
             text = label_text(value)
-        except ValueError as error:  # of UnicodeDecodeError, too
+        except ValueError as error:  # includes UnicodeDecodeError
             raise InputError(f"{place()}: this cannot be a label: {error}") from None
         if text is None or text in self._missing:
             return MISSING

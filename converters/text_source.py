@@ -1,4 +1,4 @@
-"""LIBSVM text as batches of rows without a store, for online training and for prediction."""
+"""LIBSVM text as a stream of row batches, for online training and prediction without a store."""
 
 from __future__ import annotations
 
@@ -26,37 +26,35 @@ from streamsvm.store.kinds import STDIN, kind_of
 
 @dataclasses.dataclass
 class TextSource:
-    """Rows of LIBSVM text in the order of the inputs, from any position in them.
+    """Stream of the rows of LIBSVM text in input order, which can start from a recorded position.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
-        Plain text or compressed by gzip, bzip2, xz or zstd; read one after another.
+        Text files, plain or compressed by gzip, bzip2, xz or zstd, read one after another.
     classes : sequence of str or int, optional
-        The known labels. By default every label is a class from its first row on.
+        Known labels. By default each new label becomes a class at its first row.
     n_features : int, optional
-        Values of further features are dropped and counted. By default all are kept.
+        Number of known features; values of other features are dropped and counted. By default all are kept.
     index_base : {0, 1}
         Index of the first feature in the text.
     resumable : bool, optional
-        Whether all inputs can be read again. By default this is true of files.
+        Whether all inputs can be read again. By default True if all inputs are files.
     dtype : {"float32", "float64"}
-        Type of the values.
     unseen_label : {"error", "keep"}
-        With `classes`: whether another label is an error, or gets code -1.
-    labels_as : {"numbers", "text"}
-        As for `convert`; of `classes`, too.
-    on_error : {"raise", "skip", "fix"}
-        As for `convert`.
+        Whether a label outside `classes` is an error or gets code -1.
+    labels_as, on_error : str
+        As for `convert`; `labels_as` also applies to `classes`.
     memory : int or str
-        Bytes ("500M", "2G") of memory, half of which is left to the user of the batches.
+        Memory budget in bytes, or as text such as "500M" or "2G". The consumer of the batches gets half of
+        it.
 
     Raises
     ------
     InputError
         If an input cannot be read or is of another kind, or a class contains a control character.
     SettingsError
-        If an option is not among its choices.
+        If an option has an invalid value.
     """
 
     inputs: Sequence[str | Path]
@@ -74,7 +72,7 @@ class TextSource:
     dense_rows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        ConvertSettings(**self._options())  # checks them
+        ConvertSettings(**self._options())  # validates the options
         if self.classes is not None:
             names = [class_name(label) for label in self.classes]
             self.classes = names if self.labels_as == "text" else list(map(canonical_name, names))
@@ -93,7 +91,7 @@ class TextSource:
         self.memory = parse_size(self.memory)
 
     def _options(self) -> dict[str, Any]:
-        """Return the options that `convert` has, too."""
+        """Return the options shared with `convert`."""
         names = ("dtype", "unseen_label", "labels_as", "on_error", "index_base")
         return {name: getattr(self, name) for name in names}
 
@@ -103,7 +101,7 @@ class TextSource:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TextSource:
-        """Return the source that `record` describes."""
+        """Create a source from its record."""
         return cls(**record)
 
     def batches(
@@ -114,39 +112,39 @@ class TextSource:
         Parameters
         ----------
         place : dict or None
-            A place that was yielded before, or None for the beginning.
+            Position yielded by an earlier call; None for the beginning.
         classes : sequence of str
-            The classes known there.
+            Classes known at `place`.
 
         Yields
         ------
         rows : Rows
-            Features count from 0, in int32 where they fit. Labels are codes in the order of
-            `classes`, then of first appearance.
+            Rows with 0-based features, int32 where they fit. Label codes follow the order of `classes`, then
+            of first appearance.
         new_classes : list of str
-            The classes that appear first in these rows.
+            Classes that first appear in these rows.
         place : dict
-            The end of the batch, as JSON. The last batch has no rows: its place is the end of the text.
+            End of the batch, as JSON. The last batch has no rows, and its place is the end of the text.
 
         Raises
         ------
         InputError
-            If the text is malformed, or has changed before `place`; or if the first label is a whole number
-            and a later one is not, unless the classes are given.
+            If the text is malformed, or has changed before `place`. Unless the source has given classes, also
+            if the first label is a whole number and a later label is not.
         PlanError
             If a line, or the set of labels, does not fit in memory.
         """
         from streamsvm_converters.kinds.libsvm import LibsvmReader
 
         start = self._state(place)
-        start.sources = start.sources[: start.place.source]  # an input that had ended may be longer now
+        start.sources = start.sources[: start.place.source]  # an input at its end may have grown
         self._check_sources(start)
         options = ReadOptions(**self._options(), memory=parse_size(self.memory) // 2)
         reader = LibsvmReader(
             self.inputs, options, classes=self.classes, known_features=self.n_features, start=start
         )
         if self.classes is None:
-            reader.label_codes.encode(classes, np.arange(len(classes)), str)  # which gives them their codes
+            reader.label_codes.encode(classes, np.arange(len(classes)), str)  # assigns their codes
         known, first = len(classes), next(iter(classes), None) if self.classes is None else None
         with part_of_memory(2):
             for rows, numbers in reader:
@@ -163,7 +161,7 @@ class TextSource:
         yield rows, [], encode(reader.position)
 
     def _check_sources(self, start: ReadingState) -> None:
-        """Raise `InputError` unless the inputs that end before `start` are unchanged."""
+        """Raise `InputError` if an input that ends before `start` has changed."""
         for path, source in zip(self.inputs, start.sources, strict=False):
             with os_errors_as(InputError, path, "read"), open_file(path, follow=True) as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
@@ -173,11 +171,10 @@ class TextSource:
                 )
 
     def _state(self, place: dict[str, Any] | None) -> ReadingState:
-        """Return the state at a place, or at the beginning."""
         return ReadingState() if place is None else decode(ReadingState, place)
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the parse statistics up to `place`; `bytes_read` are those of `sources`."""
+        """Return the parse statistics up to `place`; `bytes_read` counts the inputs in `sources`."""
         counts = self._state(place).counts
         names = ("skipped", "repaired", "explicit_zeros", "qids", "unseen_features", "unseen_labels")
         return {name: getattr(counts, name) for name in (*names, "nnz", "bytes_read", "first_errors")}
@@ -188,12 +185,12 @@ class TextSource:
 
     @property
     def label_dtype(self) -> str | None:
-        """Type of the labels in Python; None for int64 if all classes are whole numbers, and else str."""
+        """Python type of the labels; None stands for int64 if all classes are whole numbers, else str."""
         return TEXT if self.labels_as == "text" else None
 
 
 def _other_label(first: str, new: Sequence[str], codes: np.ndarray, numbers: np.ndarray) -> InputError:
-    """Return the error for a text among the `new` labels, with these codes, of a stream of integers."""
+    """Return the error for a text label in a stream whose labels began with integers."""
     at = next(code for code, label in enumerate(new) if dtype_of_names([label]) == TEXT)
     row = int(numbers[np.argmax(codes == at)]) + 1
     return InputError(

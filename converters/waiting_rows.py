@@ -1,7 +1,7 @@
-"""Files of rows that wait on disk to be sorted: in segments, and in buckets of rows whose keys begin alike.
+"""Rows that wait on disk to be sorted; each file is a bucket of rows whose keys share their first bits.
 
-The sort key of a row is a hash of (seed, row number), or of (seed, group) if the rows of a group stay
-together; these then come in the order of their numbers. Without a seed it is the row number itself.
+The sort key of a row is a hash of (seed, row number). To keep groups together, the key is a hash of (seed,
+group), and rows of a group keep the order of their numbers. Without a seed, the key is the row number itself.
 """
 
 from __future__ import annotations
@@ -23,30 +23,22 @@ from streamsvm.kernels.random import draws
 from streamsvm.kernels.simd import prefetch
 from streamsvm.store.ranges import lengths, numbers_in
 
-_VALUES_PER_BATCH = 2**19  # few enough to stay in the processor's cache until they are used
+_VALUES_PER_BATCH = 2**19  # few enough to stay in the processor cache until used
 _UINT64_MASK = 2**64 - 1
-# Of the arrays in files, but for values and indices; others are int64.
+# Dtypes of the arrays in files, except values and indices; unlisted arrays are int64.
 _DTYPES: dict[str, Any] = {
     "labels": np.int32, "label_codes": np.int32, "norm2": np.float64, "cost": np.float64,
 }  # fmt: skip
 _TAKEN = ("cost", "qid", "numbers", "hold_out_by")
-_PREFETCH_ROWS = 8  # rows ahead of the one that is copied
+_PREFETCH_ROWS = 8  # prefetch distance in rows
 
 
 @dataclass
 class Bucket:
-    """Rows whose keys have the same first bits, in a file.
+    """File of rows whose keys share their first bits; the file exists only if there are rows.
 
-    Attributes
-    ----------
-    path : Path
-        A file of segments; without rows there is none.
-    n_rows, nnz, n_labels : int
-        `n_labels` counts the labels of lists.
-    index_size : int
-        Bytes of the widest index; 0 of dense rows.
-    least_group, largest_group : int
-        Equal if the bucket has one group, which cannot be split.
+    `n_labels` counts the labels in label lists. `index_size` is the width of the widest index in bytes, 0 for
+    dense rows. A bucket whose `least_group` and `largest_group` are equal cannot be split.
     """
 
     path: Path
@@ -58,7 +50,7 @@ class Bucket:
     largest_group: int = -1
 
     def count(self, rows: Rows) -> None:
-        """Count further rows, which are written to the file."""
+        """Count rows that are written to the file."""
         self.n_rows += rows.n_rows
         self.nnz += len(rows.data)
         self.n_labels += len(rows.label_codes)
@@ -69,21 +61,11 @@ class Bucket:
 
 @dataclass(frozen=True)
 class WaitingRows:
-    """Format of rows that wait on disk, and the order in which they come back.
+    """Format of rows on disk, and the order in which they come back.
 
-    Attributes
-    ----------
-    folder : Path
-        An existing folder; the files in it belong to the shuffle.
-    dtype : dtype
-        Of the values.
-    seed : int or None
-        None keeps the order of the row numbers.
-    limit : int
-        Bytes of memory for one bucket.
-    columns : collection of str
-        Which of "cost", "qid", "hold_out_by" and "label_codes" the rows have. With "qid" the rows of a group
-        stay together.
+    The files are in `folder`, which exists. A `seed` of None keeps the order of the row numbers. `limit` is
+    the bytes of memory for one bucket. `columns` are the optional columns of the rows among "cost", "qid",
+    "hold_out_by" and "label_codes"; with "qid", rows of a group stay together.
     """
 
     folder: Path
@@ -93,18 +75,18 @@ class WaitingRows:
     columns: Collection[str] = ()
 
     def keys(self, rows: Rows) -> np.ndarray:
-        """Return the keys to sort rows by, uint64."""
+        """Return the sort keys of rows, uint64."""
         seed = np.uint64((self.seed or 0) & _UINT64_MASK)
         return draws(seed, rows.qid if "qid" in self.columns else rows.numbers)
 
     def bytes_of(self, bucket: Bucket) -> int:
-        """Return the bytes of memory that rows take once loaded."""
+        """Return the bytes of memory that the rows of a bucket take once loaded."""
         per_row = 28 + 8 * len(self.columns)
         per_value = bucket.index_size + self.dtype.itemsize
         return bucket.nnz * per_value + bucket.n_rows * per_row + bucket.n_labels * 4
 
     def must_split(self, bucket: Bucket) -> bool:
-        """Return True if rows take more memory than the limit, and have several keys."""
+        """Return True if a bucket exceeds the memory limit and has several keys."""
         alone = bucket.least_group == bucket.largest_group or bucket.n_rows == 1
         return self.seed is not None and self.bytes_of(bucket) > self.limit and not alone
 
@@ -113,8 +95,8 @@ class WaitingRows:
     ) -> Iterator[Rows]:
         """Yield the rows of batches in order, without norms.
 
-        With several keys, there is one batch. `base` is subtracted from all indices, and `index_dtype` is
-        their type afterwards. Values and indices are in the next of `buffers`.
+        Shuffled rows with several keys must come in one batch. `base` is subtracted from all indices, which
+        are converted to `index_dtype`. Values and indices are written to the next of `buffers`.
         """
         for rows in batches:
             if self.seed is None:
@@ -131,14 +113,14 @@ class WaitingRows:
 
     @staticmethod
     def write(file: BinaryIO, rows: Rows) -> None:
-        """Append rows as a segment: the size of an index, the length of each array, and the arrays."""
+        """Append rows as a segment: the index size, the array lengths, and the arrays."""
         head = [_index_size(rows), *(0 if array is None else len(array) for array in rows)]
         for array in (np.array(head, np.int64), *rows):
             if array is not None:
                 file.write(np.ascontiguousarray(array).data)
 
     def read(self, bucket: Bucket) -> Iterator[Rows]:
-        """Yield the rows of a bucket in batches that stay within the limit."""
+        """Yield the rows of a bucket in batches within the memory limit."""
         held: list[Rows] = []
         counted = Bucket(bucket.path)
         with bucket.path.open("rb") as file:
@@ -154,7 +136,6 @@ class WaitingRows:
                 yield joined(held)
 
     def _segment(self, file: BinaryIO, index_size: int, *lengths: int) -> Rows:
-        """Read rows that were written together."""
         dtypes = _DTYPES | {"data": self.dtype, "indices": f"i{index_size or 4}"}
         arrays: dict[str, Any] = {}
         for name, length in zip(Rows._fields, lengths, strict=True):
@@ -175,7 +156,7 @@ class ValueBuffers:
         self._data, self._indices = np.empty(0), np.empty(0)
 
     def arrays(self, nnz: int, dtype: np.dtype, index_dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Return an array for values and one for indices, of length `nnz`."""
+        """Return a value array and an index array, both of length `nnz`."""
         if len(self._data) < nnz or (self._data.dtype, self._indices.dtype) != (dtype, index_dtype):
             room = nnz + nnz // 4
             self._data, self._indices = np.empty(room, dtype), np.empty(room, index_dtype)
@@ -183,7 +164,7 @@ class ValueBuffers:
 
 
 def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffers: ValueBuffers) -> Rows:
-    """Return rows `order` without norms, each index less `base`; values and indices are in `buffers`."""
+    """Return rows `order` without norms; `buffers` hold the values, and the indices less `base`."""
     indptr = np.zeros(len(order) + 1, np.int64)
     np.cumsum(rows.indptr[order + 1] - rows.indptr[order], out=indptr[1:])
     data, indices = buffers.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
@@ -203,10 +184,10 @@ def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffer
 
 @kernel
 def _gather(data, indices, indptr, order, base, out_data, out_indices):
-    """Write rows `order` of a CSR matrix to the `out` arrays, each index less `base`."""
+    """Write rows `order` of a CSR matrix to the `out` arrays, with `base` subtracted from indices."""
     size = 0
     for place in range(len(order)):
-        if place + _PREFETCH_ROWS < len(order):  # rows are far apart: begin with one while others are copied
+        if place + _PREFETCH_ROWS < len(order):  # rows are scattered in memory
             ahead = indptr[order[place + _PREFETCH_ROWS]]
             prefetch(data, ahead)
             prefetch(indices, ahead)

@@ -1,1 +1,1 @@
-"""The kinds of files that can be converted, one file for each; `registry` lists them."""
+"""Readers of files, one module for each kind of file; `registry` lists the kinds."""

@@ -1,4 +1,4 @@
-"""Reader of LIBSVM text: several inputs as batches of CSR rows, with a policy for malformed rows."""
+"""Reader of LIBSVM text as batches of CSR rows, with a policy for malformed rows."""
 
 from __future__ import annotations
 
@@ -30,17 +30,15 @@ from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
 from streamsvm.store.kinds import COMPRESSION_SUFFIXES
 
-# Bytes of text parsed at once, where memory allows: large enough to amortise the work in Python, and small
-# enough for the values parsed from them to stay in the processor's cache.
+# Bytes of text parsed at once, if memory allows: large enough to amortise Python overhead, and small enough
+# for the parsed values to stay in the processor cache.
 _BLOCK_SIZE = 2**20
-# Bytes of memory for each byte of text: in blocks of many short lines (mostly for arrays with an entry for
-# each row), and in one long line.
-_BLOCK_FACTOR = 32
-_LINE_FACTOR = 24
+_BLOCK_FACTOR = 32  # bytes of memory per byte of text in blocks of short lines, mostly for arrays per row
+_LINE_FACTOR = 24  # bytes of memory per byte of text in one long line
 
 
 class _ParsedRows(NamedTuple):
-    """Rows of a block up to offset `at`, with what the kernels `parse` and `compact` counted in them."""
+    """Rows of a block up to offset `at`, with the counts of the kernels `parse` and `compact`."""
 
     at: int
     lines: int
@@ -60,42 +58,34 @@ class _ParsedRows(NamedTuple):
 
 
 class LibsvmReader(Reader):
-    """Reader of LIBSVM text, plain or compressed.
+    """Reader of plain or compressed LIBSVM text.
 
-    Indices of the rows are int32 where they fit, else int64. Skipped rows have numbers, too, so that the
-    number of a row does not depend on `on_error`.
+    Indices are int32 where they fit, else int64. Skipped rows have numbers too, so row numbers do not depend
+    on `on_error`. Raises `InputError` for malformed text, with input, line, column and token, and for
+    unreadable inputs. Raises `PlanError` if a line, or the set of labels, does not fit in memory.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
     options : ReadOptions
-        If `groups` is "whole", no batch divides a group.
+        With `groups` "whole", no batch divides a group.
     classes : sequence of str, optional
-        The known labels; by default those of ``options.like``, and else every label is added.
+        Known labels; by default the classes of ``options.like``, else each new label becomes a class.
     known_features : int, optional
-        Values of further features are dropped and counted. By default these are the features of
-        ``options.like``, and else all are kept.
+        Number of known features; values of other features are dropped and counted. By default the features of
+        ``options.like``, else all.
     start : ReadingState, optional
-        Where to begin, with one thread; the text of the input before it must be unchanged. With a `start`,
-        even ``ReadingState()``, `position` is kept up to date, and rows in a pipe do not wait for further
-        ones.
+        Position to start from, with one thread; the input text before it must be unchanged. With any `start`,
+        even ``ReadingState()``, `position` is kept up to date, and rows from a pipe are yielded without
+        waiting for further rows.
 
     Attributes
     ----------
-    smallest, largest : int
-        Extreme indices as written of the rows kept, explicit zeros included; `largest` is -1 if there are
-        none.
-    largest_at : str
-        Input and line of the largest index.
+    smallest, largest, largest_at
+        Extreme indices of the kept rows, as written in the text, explicit zeros included; `largest` is -1
+        without indices. `largest_at` names input and line of the largest index.
     position : ReadingState
-        The end of the last batch, if a `start` was given.
-
-    Raises
-    ------
-    InputError
-        For malformed text, with input, line, column and token; and for inputs that cannot be read.
-    PlanError
-        If a line, or the set of labels, does not fit in memory.
+        End of the last batch, if a `start` was given.
     """
 
     def __init__(
@@ -134,12 +124,12 @@ class LibsvmReader(Reader):
         self._dtype = np.dtype(options.dtype)
         self._group_starts = GroupStarts(memory // 2) if options.groups is True else None
         self._total = total_size(inputs)
-        # The midpoint between the largest number and the next power of two already rounds to infinity.
+        # The midpoint between the largest float32 and 2**128 already rounds to infinity.
         too_large = 2.0**128 - 2.0**103 if options.dtype == "float32" else np.inf
         self._rules = Rules(
             self._lowest, too_large, options.on_error == "fix", options.multilabel, bool(options.groups)
         )
-        in_work = threads + 3  # blocks in line or in use, one being filled, and the text after it
+        in_work = threads + 3  # blocks queued or in use, a block being filled, and the text after it
         block = max(256, min(_BLOCK_SIZE, memory // (in_work * _BLOCK_FACTOR)))
         longest = max(block, memory // _LINE_FACTOR)
         self._blocks = BlockReader(
@@ -147,9 +137,9 @@ class LibsvmReader(Reader):
         )
         self.sources = self._blocks.sources
         self._place = start.place
-        self._number = start.place.row  # of the next row
-        self._fault = 0  # the row, within its block, that is malformed
-        self._input, self._line = start.place.source, start.place.line  # the position of that row
+        self._number = start.place.row  # number of the next row
+        self._fault = 0  # position of the malformed row in its block
+        self._input, self._line = start.place.source, start.place.line  # current input, and its lines so far
 
     @property
     def position(self) -> ReadingState:
@@ -162,7 +152,7 @@ class LibsvmReader(Reader):
 
     def features(self) -> Features:
         wanted, largest = self.options.n_features, self.largest
-        if self._known_features is not None:  # values of further features were dropped
+        if self._known_features is not None:  # values of other features are already dropped
             return Features(self._known_features, index_base=self._lowest)
         auto = self._base == "auto"
         base = (0 if self.smallest == 0 else 1) if auto else self._lowest
@@ -181,7 +171,7 @@ class LibsvmReader(Reader):
 
     @property
     def expected_bytes(self) -> int | None:
-        # About right for plain text: most pairs are longer than the 8 bytes of a value.
+        # Plain text is a fair estimate, because most pairs are longer than the 8 bytes of a value.
         are_plain = not any(Path(path).suffix[1:].lower() in COMPRESSION_SUFFIXES for path in self.inputs)
         return self._total if are_plain else None
 
@@ -223,9 +213,9 @@ class LibsvmReader(Reader):
                     yield from chain.from_iterable(starmap(self._batches, parsed))
                     if not long:
                         return
-                    # A long line is parsed alone, for it takes the memory of all blocks.
+                    # A long line is parsed alone because it takes the memory of all blocks.
                     yield from self._batches(long.pop())
-            except LineTooLong as error:  # after the rows before it
+            except LineTooLong as error:  # raised after the rows before the line
                 number, name, length = error.args
                 before = self._line if number == self._input else 0
                 raise PlanError(
@@ -234,7 +224,7 @@ class LibsvmReader(Reader):
                 ) from None
 
     def _parse(self, block: TextBlock) -> _ParsedRows:
-        """Parse as many rows of a block as its buffers have room for; run in the thread pool."""
+        """Parse as many rows of a block as its buffers hold; called in the thread pool."""
         parsed, rules = block.buffers.parsed, self._rules
         at, lines, n_rows = parse(block.buffers.text, block.at, block.cut, rules, parsed)
         labels = read_labels(block.buffers.text, parsed, n_rows, lists=self.options.multilabel)
@@ -254,7 +244,7 @@ class LibsvmReader(Reader):
     def _batches(
         self, block: TextBlock, first: _ParsedRows | None = None
     ) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Yield the rows of a block, parsed in several calls if they are many; `first` is the first one's."""
+        """Yield the rows of a block, parsed in several calls if necessary; `first` is the first result."""
         if block.input != self._input:
             self._input, self._line = block.input, 0
         hashed, cut = 0, block.cut
@@ -266,7 +256,7 @@ class LibsvmReader(Reader):
                 if self._fault == 0:
                     raise
                 block = block._replace(cut=int(block.buffers.parsed.line_at[self._fault]))
-                continue  # with the rows before that
+                continue  # yield the rows before the fault first
             self._line += done.lines
             if self._keeps_position:
                 end = min(done.at, block.real)
@@ -286,7 +276,7 @@ class LibsvmReader(Reader):
             self.options.progress(self.counts.bytes_read, self._total)
 
     def _batch(self, block: TextBlock, done: _ParsedRows) -> tuple[Rows, np.ndarray] | None:
-        """Count and label the parsed rows that have no fault; return None if there are none."""
+        """Count and label the valid parsed rows; return None if there are none."""
         counts, n_rows = self.counts, done.n_rows
         self._fault = 0
         kept = self._faultless(block, n_rows)
@@ -323,7 +313,7 @@ class LibsvmReader(Reader):
         return rows, numbers
 
     def _faultless(self, block: TextBlock, n_rows: int) -> np.ndarray:
-        """Return the rows without a fault, after raising or counting the others."""
+        """Return the valid rows; count the faulty rows, or raise the first fault."""
         counts, faulty = self.counts, block.buffers.parsed.faulty[:n_rows]
         kept = np.flatnonzero(~faulty)
         for row in np.flatnonzero(faulty)[: MAX_FIRST_ERRORS - len(counts.first_errors)].tolist():
@@ -347,13 +337,11 @@ class LibsvmReader(Reader):
 
     @staticmethod
     def _line_of(block: TextBlock, row: int) -> bytes:
-        """Return the text of a row's line, without the newline."""
+        """Return the line of a row, without the newline."""
         buffer, start = block.buffers.buffer, int(block.buffers.parsed.line_at[row])
         return bytes(buffer[start : buffer.find(b"\n", start)])
 
     def _codes_of(self, block: TextBlock, labels: BlockLabels, kept: np.ndarray) -> np.ndarray:
-        """Return the codes of the labels of the kept rows."""
-
         def where(label: int) -> str:
             row = self._fault = int(kept[row_of(labels.indptr, label)])
             column = labels.at[label] - block.buffers.parsed.line_at[row] + 1

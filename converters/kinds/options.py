@@ -1,4 +1,4 @@
-"""Options of the readers of files."""
+"""Options of the file readers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadOptions(ConvertSettings):
-    """Options of a reader: settings that are checked already, and what `streamsvm_converters.convert` adds.
+    """Validated settings of a reader, with options that are not settings of `convert`.
 
-    Attributes
-    ----------
-    folder : Path or None
-        Folder for temporary files; None for the system's folder of such files.
-    like : DataSchema or None
-        The classes and features of earlier data, which the rows must fit.
-    labelled : bool
-        Whether labels are read; if not, all codes are -1.
+    Rows must fit the schema `like` of earlier data. Temporary files go to `folder`; None is the system
+    default. Unless `labelled`, labels are not read and all codes are -1.
     """
 
-    like: DataSchema | None = None  # type: ignore[assignment]  # where the settings have a path
+    like: DataSchema | None = None  # type: ignore[assignment]  # a path in the settings
     threads: int = 1
     progress: Callable[[int, int | None], None] | None = None
     folder: Path | None = None
@@ -37,5 +31,5 @@ class ReadOptions(ConvertSettings):
         pass
 
     def changed(self, names: Iterable[str]) -> list[str]:
-        """Return those of `names` whose options do not have their defaults."""
+        """Return the `names` whose options differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(ReadOptions, name)]

@@ -1,4 +1,4 @@
-"""Base class of the readers of files, one for each kind of file."""
+"""Base class of the file readers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,15 @@ from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.rows import Rows, kept_values
 from streamsvm.errors import SettingsError
 
-NO_NORMS = np.empty(0)  # of rows for a store, which computes the norms of the values that it stores
+NO_NORMS = np.empty(0)  # the store computes norms, from the values that it stores
 
 
 class Features(NamedTuple):
-    """Features of the rows of files, known once all are read.
+    """Features of the rows of files, known once all rows are read.
 
-    Attributes
-    ----------
-    width : int
-    shift : int
-        Number to subtract from all indices.
-    index_base : int or None
-        The number of the first feature in LIBSVM text; None if features have no numbers there.
-    names : sequence of str or None
-    encoding : dict or None
-        How columns of a table became features (docs/formats.md).
+    `shift` is subtracted from all indices. `index_base` is the number of the first feature in LIBSVM text,
+    None if the features are not numbered. `encoding` is the record of how table columns become features
+    (docs/formats.md).
     """
 
     width: int
@@ -45,16 +38,10 @@ class Features(NamedTuple):
 
 @dataclass
 class TableCounts(ReadCounts):
-    """Statistics of the files read, of other kinds than LIBSVM text.
+    """Statistics of files other than LIBSVM text.
 
-    Attributes
-    ----------
-    unlabelled : int
-        Rows left out because they have no label.
-    unseen_values : int
-        Values of categories that are not among the known ones.
-    missing_values : int
-        Missing numbers that were replaced.
+    `unlabelled` counts rows dropped because they have no label, `unseen_values` values of unknown categories,
+    and `missing_values` missing numbers that were replaced.
     """
 
     unlabelled: int = 0
@@ -63,31 +50,28 @@ class TableCounts(ReadCounts):
 
 
 def without_zeros(rows: Rows) -> Rows:
-    """Return CSR rows without their explicit zeros; dense rows as they are."""
+    """Return CSR rows without explicit zeros; return dense rows unchanged."""
     return rows if rows.dense or rows.data.all() else kept_values(rows, rows.data != 0)
 
 
 class Reader(ABC):
-    """Base class of the readers of files of one kind, which are iterated once.
+    """Base class of file readers; a reader is iterated once.
 
-    Iterating yields ``(rows, numbers)``: label codes are those of `labels`, or of the classes of ``like``
-    (-1 for others), and the numbers count the rows of all inputs from 0, those left out included.
+    Iteration yields ``(rows, numbers)``. Label codes refer to `labels`, or to the classes of ``like`` (-1 for
+    other labels). Row numbers count the rows of all inputs from 0, including dropped rows.
 
     Attributes
     ----------
-    counts : ReadCounts
     sources : list of InputFile
-        The inputs that were read to their end.
+        Inputs that were read to their end.
     dense : bool
-        Whether the rows are dense: those of dense matrices whose values are mostly not 0, and that have all
-        features.
+        Whether the rows are dense: rows of dense, mostly non-zero matrices that have all features.
     notes : list of str
-        Messages to the user about the reading; complete when all rows are read.
-    label_codes : LabelCodes
+        Remarks about the input for the user, complete once all rows are read.
     texts : list of str or None
-        The texts that the rows yielded last are hashed from; None or empty if rows are not made of text.
+        Texts from which the last rows were hashed; None or empty without text columns.
     has_texts : bool
-        Whether labels were stored as text, in a file that tells texts from numbers; known as `labels` are.
+        Whether labels were strings in a file with typed values; known once all rows are read.
     """
 
     counts: ReadCounts
@@ -106,7 +90,7 @@ class Reader(ABC):
         self.notes: list[str] = []
 
     def _set_dense(self, dense: bool) -> None:
-        """Set `dense`; raise `SettingsError` if the rows are not dense, and float16 is for dense rows."""
+        """Set `dense`; raise `SettingsError` for float16 rows that are not dense."""
         self.dense = dense
         if self.options.dtype == "float16" and not dense:
             what = f"dense input, mostly not 0, of at most {CHUNK_NNZ:,} features"
@@ -116,7 +100,7 @@ class Reader(ABC):
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]: ...
 
     def _label_codes(self, memory: int, missing: Set[str] = frozenset()) -> LabelCodes:
-        """Return the codes of labels: those of earlier data, or of all that come."""
+        """Return label codes for the classes of earlier data, or for new classes."""
         like, unseen = self.options.like, self.options.unseen_label
         return LabelCodes(None if like is None else like.classes, unseen, memory, missing)
 
@@ -126,20 +110,20 @@ class Reader(ABC):
 
     @property
     def label_dtype(self) -> str:
-        """Type of the labels in Python, once all rows are read: int64 or str."""
+        """Python type of the labels, int64 or str, once all rows are read."""
         are_texts = self.has_texts or self.options.labels_as == "text"
         return TEXT if are_texts else dtype_of_names(self.labels())
 
     @abstractmethod
     def features(self) -> Features:
-        """Return the features, once all rows are read; raise `InputError` if they do not fit the options."""
+        """Return the features, once all rows are read; raise `InputError` if they contradict options."""
 
     @property
     def expected_bytes(self) -> int | None:
-        """Estimate of the bytes that values and indices take; None if it is unknown."""
+        """Estimated bytes of values and indices; None if unknown."""
         return None
 
     @property
     def n_groups(self) -> int | None:
-        """Number of groups of rows; None if rows are not grouped."""
+        """Number of row groups; None if rows are not grouped."""
         return None

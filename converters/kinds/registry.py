@@ -1,4 +1,4 @@
-"""Registry of the kinds of files that can be converted, and of their readers."""
+"""Registry of the file kinds that can be converted, with their readers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,10 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """A kind of file.
+    """Kind of file.
 
-    Attributes
-    ----------
-    reader : str
-        Module and class of its `Reader`; imported when it is used.
-    options : frozenset of str
-        Attributes of `ReadOptions` that apply to this kind, and not to all.
+    `reader` is the module and class of its `Reader`, imported when needed. `options` are the attributes of
+    `ReadOptions` that apply to this kind but not to all kinds.
     """
 
     reader: str
@@ -51,7 +47,7 @@ _SPECIFIC = frozenset().union(*(kind.options for kind in KINDS.values()))
 
 
 def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
-    """Return the kind of a file; one column of lists is a table if options are for columns."""
+    """Return the kind of a file; lists are a table if column options or a tabular `like` are given."""
     check_local(path, InputError)
     kind = kind_of(path, options.format)
     like_table = options.like is not None and options.like.encoding is not None
@@ -59,7 +55,7 @@ def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
 
 
 def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None, **changes: Any) -> Reader:
-    """Return a reader of some files, all of one kind.
+    """Return a reader of files of one kind.
 
     Parameters
     ----------
@@ -71,15 +67,15 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     Returns
     -------
     Reader
-        Iterate over it once for pairs of `Rows`, without norms, and row numbers. Its options say how labels
-        are read: what is not given is as in the earlier data.
+        Iterate over it once, for pairs of `Rows` and row numbers; norms may be missing. Label options that
+        are not given come from the earlier data ``options.like``.
 
     Raises
     ------
     InputError
-        If they are of several kinds, or of none in `KINDS`, or cannot be read.
+        If the inputs are of several kinds, of an unknown kind, or cannot be read.
     SettingsError
-        If an option is not for this kind.
+        If an option does not apply to this kind.
     """
     options = replace(options or ReadOptions(), **changes)
     kinds = {str(path): _kind_to_read(path, options) for path in inputs}

@@ -1,4 +1,4 @@
-"""Reader of everything that `open_stores` opens: AnnData, dense and sparse matrices, columns of lists."""
+"""Reader of data that `open_stores` opens: AnnData, dense and sparse matrices, columns of lists."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from streamsvm.store.views import as_sparse, matched
 if TYPE_CHECKING:
     from streamsvm.inputs.schema import DataSchema
 
-_VALUES_PER_READ = 2**20  # of rows read at a time
+_VALUES_PER_READ = 2**20  # values read at a time
 
 
 class StoredReader(Reader):
-    """Reader of the labelled rows of one or several files, whose features are matched by name."""
+    """Reader of labelled rows from one or several files, whose features are matched by name."""
 
     may_be_dense = True
     counts: TableCounts
@@ -66,7 +66,7 @@ class StoredReader(Reader):
         ]
 
     def _matched(self, store: Store, like: DataSchema) -> Store:
-        """Return the store with the features of earlier data."""
+        """Match the features of a store to earlier data."""
         where, model = str(store.path), str(like.path)
         match = match_features(store.feature_names(), like.names, where, model=model, encoding=like.encoding)
         self.notes += [] if match.message is None else [str(match.message)]
@@ -91,7 +91,7 @@ class StoredReader(Reader):
                 is_large = self.options.format == "anndata" or member.path.is_dir()
                 sha256 = member.fingerprint if is_large else InputFile.of(member.path).sha256
                 self.sources.append(InputFile(member.path.name, size, sha256))
-        del self._store  # which may hold a matrix in memory
+        del self._store  # frees a matrix in memory
         self.counts.unseen_labels = self.label_codes.unseen
 
     def features(self) -> Features:
@@ -102,7 +102,7 @@ class StoredReader(Reader):
         return 8 * self._store.nnz
 
     def _batch(self, rows: Rows, start: int) -> tuple[Rows, np.ndarray]:
-        """Return the rows with a label in the dtype of the store, and a mask of these rows."""
+        """Return the labelled rows in the output dtype, and a mask of the labelled rows."""
         codes = np.full(rows.n_rows, UNSEEN_LABEL, np.int32)
         if self.options.labelled:
             place = lambda row: self._place(start + row)  # noqa: E731
@@ -122,7 +122,7 @@ class StoredReader(Reader):
         return rows, kept
 
     def _place(self, row: int) -> str:
-        """Return the file that a row of the joined data is in, and its number there."""
+        """Return the file of a row of the joined data, and the row number in the file."""
         for member in self._store.members:
             if row < member.n_rows:
                 break

@@ -23,13 +23,13 @@ from streamsvm.data.names import feature_names
 from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
 
-_BATCH_ROWS = 2**12  # encoded at a time, at most
-_PIECE_BYTES = 2**22  # bytes encoded at a time: of long texts, few
-_MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes longer than they save
+_BATCH_ROWS = 2**12  # maximum rows encoded at a time
+_PIECE_BYTES = 2**22  # bytes encoded at a time; limits the rows of long texts
+_MIN_PARALLEL_BYTES = 2**24  # smaller inputs are not worth starting processes for
 
 
 class TableReader(Reader):
-    """Reader of tables. Columns become features as in the earlier data, if there is any."""
+    """Reader of tables; with `like`, columns become features as in the earlier data."""
 
     counts: TableCounts
 
@@ -83,10 +83,10 @@ class TableReader(Reader):
             return None
         return 8 * len(self._encoding.used) * sum(filter(None, rows))
 
-    # -- which columns, and how --------------------------------------------------------------------
+    # -- encoding of the columns -------------------------------------------------------------------
 
     def _known_encoding(self) -> Encoding:
-        """Return the encoding of the columns of earlier data."""
+        """Return the column encoding of earlier data."""
         like, options = self.options.like, self.options
         assert like is not None
         if like.encoding is None:
@@ -103,10 +103,10 @@ class TableReader(Reader):
     def _labelled(
         self, table: TableFile, names: Sequence[str], numbers: OfDates
     ) -> Iterator[tuple[Any, dict[str, np.ndarray], int]]:
-        """Yield some columns of the rows of a table that have a label, a few at a time.
+        """Yield columns of the labelled rows of a table, a few rows at a time.
 
-        With them come the columns of `Rows` that they have, such as their numbers in the table, and how many
-        rows have no label.
+        Each item also has the known columns of `Rows`, such as row numbers, and the number of unlabelled
+        rows.
         """
         label, by = (self.options.label, self.options.hold_out_by) if self.options.labelled else (None, None)
         extra = [name for name in dict.fromkeys((label, by)) if name is not None and name not in names]
@@ -154,7 +154,7 @@ class TableReader(Reader):
         self.counts.unseen_labels = self.label_codes.unseen
 
     def _checked(self, encoder: ColumnEncoder) -> Iterator[tuple[Any, list[str], Any]]:
-        """Yield the columns of rows without faults as a matrix, their texts, and what else is known."""
+        """Yield the valid rows as (CSR matrix, texts, (texts, columns of `Rows`))."""
         for batch, columns, where in self._batches():
             values, features, faults = encoder.encode(batch, where)
             if faults:
@@ -165,7 +165,7 @@ class TableReader(Reader):
             yield encoder.as_csr(values, features), texts, (texts, columns)
 
     def _without(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
-        """Return a mask of the rows without faults; count the others, or raise the first fault."""
+        """Return a mask of the valid rows; count the faulty rows, or raise the first fault."""
         messages = [faults[row] for row in sorted(faults)]
         if self.options.on_error == "raise":
             raise InputError(
@@ -184,19 +184,19 @@ class TableReader(Reader):
 
 
 def _places(table: TableFile, rows: np.ndarray) -> Callable[[int], str]:
-    """Return a function that names a row of a batch; its number counts from 1, without the header."""
+    """Return a function that names a row of a batch; row numbers start at 1, without the header."""
     return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}"
 
 
 def _distinct(column: Any) -> tuple[list[Any], np.ndarray]:
-    """Return the distinct values of a column, and the number of that of each row, -1 where it is missing."""
+    """Return the distinct values of a column, and the position of each row's value, -1 if missing."""
     if not hasattr(column, "dictionary"):
         column = column.dictionary_encode()
     return column.dictionary.to_pylist(), column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _pieces(batch: Any, most: int) -> Iterator[Any]:
-    """Yield parts of a batch of at most `most` rows, and of about `_PIECE_BYTES` bytes."""
+    """Yield parts of a batch with at most `most` rows and about `_PIECE_BYTES` bytes."""
     most = max(1, min(most, _PIECE_BYTES * batch.num_rows // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, most):
         yield batch.slice(start, most)

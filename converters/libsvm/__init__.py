@@ -1,1 +1,1 @@
-"""Reading LIBSVM text: inputs as bytes, blocks of whole lines, compiled parsing, labels and errors."""
+"""LIBSVM text: input streams, blocks of whole lines, compiled parsing, labels and faults."""

@@ -1,4 +1,4 @@
-"""Blocks of whole lines of the text of several inputs, within a memory limit."""
+"""Blocks of whole lines from several text inputs, within a memory limit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "qids", 
 
 
 class ParseBuffers:
-    """Buffers for `size` bytes of text and the values parsed from them.
+    """Buffers for `size` bytes of text and the values parsed from it.
 
-    They hold any single line of `size` bytes, and the rows of `block` bytes of text with lines of 8 bytes;
-    more rows are parsed in several rounds.
+    The buffers hold a single line of `size` bytes, or the rows of `block` bytes of text at 8 bytes per line.
+    More rows are parsed in several rounds.
     """
 
     def __init__(self, size: int, block: int) -> None:
@@ -46,21 +46,18 @@ class TextBlock(NamedTuple):
 
     Attributes
     ----------
-    buffers : ParseBuffers
+    buffers, at, cut
         The lines are ``buffers.text[at:cut]``.
-    at, cut : int
     real : int
-        Bytes of the buffers that come from the input: a newline missing at its end was added.
-    input : int
-        Number of the input.
-    name : str
-        Its name in messages.
+        Bytes of the buffers that come from the input, without an added final newline.
+    input, name : int, str
+        Number of the input, and its name in messages.
     offset : int
         Offset of the buffers in the text of the input.
     sha256 : hash object
-        Hash of the text of the input before ``at``, which the code that parses the block updates.
+        Hash of the input text before ``at``, updated by the consumer of the block.
     bytes_read : int
-        Bytes of all inputs read so far, as stored.
+        Bytes of all inputs read so far, before decompression.
     """
 
     buffers: ParseBuffers
@@ -75,11 +72,14 @@ class TextBlock(NamedTuple):
 
 
 class LineTooLong(Exception):
-    """Error for a line longer than memory allows, with number and name of its input, and its length."""
+    """Error for a line over the memory limit, with number and name of its input, and its length."""
 
 
 class BlockReader:
-    """Iterate once over the text of all inputs, in blocks of whole lines.
+    """Iterator over the text of all inputs, in blocks of whole lines; it can be used once.
+
+    Iteration raises `InputError` if an input cannot be read or has changed before `start`, and `LineTooLong`
+    at a line of more than `longest` bytes. `sources` has the record of each input read to its end.
 
     Parameters
     ----------
@@ -87,26 +87,14 @@ class BlockReader:
     block : int
         Bytes of a block, unless a line is longer.
     longest : int
-        Bytes of the longest line that is read.
+        Maximum bytes of a line.
     start : ReadingState
-        Where to begin; the text of the input before it must be unchanged.
+        Position to start from; the input text before it must be unchanged.
     interactive : bool
-        Whether a block ends where the writer of a pipe pauses. The code that parses the blocks then hashes
-        the text, which gives a hash for each position.
+        Whether a block ends where the writer of a pipe pauses. The consumer of the blocks then hashes the
+        text, to know the hash at each position.
     waiting : callable
-        Called while a pipe is silent.
-
-    Attributes
-    ----------
-    sources : list of InputFile
-        Name, size and SHA-256 of each input read to its end.
-
-    Raises
-    ------
-    InputError
-        While iterating, if an input cannot be read, or has changed before `start`.
-    LineTooLong
-        While iterating, at a line of more than `longest` bytes.
+        Function called while a pipe is silent.
     """
 
     def __init__(
@@ -145,7 +133,7 @@ class BlockReader:
                     held += count
                     real = held
                     if ended and held and buffer[held - 1] != NEWLINE:
-                        buffer[held] = NEWLINE  # into the margin
+                        buffer[held] = NEWLINE  # the margin has room
                         held += 1
                     has_room = held < buffers.size and not ended
                     if has_room and not (self._interactive and source.would_wait()):
@@ -168,11 +156,11 @@ class BlockReader:
                 bytes_before += source.size
 
     def is_long(self, block: TextBlock) -> bool:
-        """Return True if a block is larger than usual, for a long line: it takes the memory of all blocks."""
+        """Return True if a block has larger buffers for a long line; they take the memory of all blocks."""
         return block.buffers.size > self._block
 
     def release(self, buffers: ParseBuffers) -> None:
-        """Take back buffers whose text is no longer in use."""
+        """Take back buffers that are no longer in use."""
         if buffers.size == self._block:
             self._free.append(buffers)
 
@@ -190,13 +178,13 @@ class BlockReader:
             )
 
     def _buffers_for(self, size: int) -> ParseBuffers:
-        """Return buffers that hold more than `size` bytes."""
+        """Return buffers for more than `size` bytes."""
         if size >= self._block:
             return ParseBuffers(min(2 * size, self._longest), self._block)
         return self._free.pop() if self._free else ParseBuffers(self._block, self._block)
 
     def _enlarged(self, buffers: ParseBuffers, source: Input, number: int) -> ParseBuffers:
-        """Return larger buffers with the same text, of a line that fills these."""
+        """Return larger buffers that begin with the text of `buffers`, a part of one line."""
         if buffers.size == self._longest:
             length = buffers.size
             rest = bytearray(2**16)

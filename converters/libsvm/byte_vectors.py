@@ -1,6 +1,6 @@
-"""Unaligned loads of 1, 8 or 32 bytes of text at once, for compiled code only.
+"""Unaligned loads of 1, 8 or 32 text bytes, for compiled code only.
 
-Positions are not checked: the caller makes sure that `MARGIN` bytes of the array follow.
+Positions are not checked: `MARGIN` bytes of the array must follow each position.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import numba.extending
 from llvmlite import ir
 from numba.core import types
 
-# Any: type checkers would check the calls against Python's signature
-intrinsic: Any = numba.extending.intrinsic
+intrinsic: Any = numba.extending.intrinsic  # Any, because calls do not have the Python signature
 
-SPAN = 32  # bytes that `non_digits` and `blanks` look at
+SPAN = 32  # bytes tested by `non_digits` and `blanks`
 MARGIN = SPAN + 8  # bytes of the array that must follow each position
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -64,7 +63,7 @@ def _all(byte):
 
 @intrinsic
 def non_digits(typing, text, at):
-    """Return a uint64 whose bit i is set if ``text[at + i]`` is not a digit, for the first `SPAN` bytes."""
+    """Return a uint64 whose bit i is set if ``text[at + i]`` is not a digit, for `SPAN` bytes."""
 
     def compare(builder, block):
         return builder.icmp_unsigned(">", builder.sub(block, _all(48)), _all(9))
@@ -74,7 +73,7 @@ def non_digits(typing, text, at):
 
 @intrinsic
 def blanks(typing, text, at):
-    """Return a uint64 whose bit i is set if ``text[at + i]`` is a space or a byte below it."""
+    """Return a uint64 whose bit i is set if ``text[at + i]`` is a space or a lower byte, for `SPAN` bytes."""
 
     def compare(builder, block):
         return builder.icmp_unsigned("<=", block, _all(32))

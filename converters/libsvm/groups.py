@@ -9,22 +9,14 @@ import numpy as np
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
-_LINE_BITS = 40  # lower bits of an integer that holds input and line
-_BYTES_PER_GROUP = 64  # number and place, and what `check` makes of them
+_LINE_BITS = 40  # lower bits, for the line, of an integer that packs input and line
+_BYTES_PER_GROUP = 64  # number, line, and temporary arrays of `check`
 
 
 class GroupStarts:
-    """First lines of all groups in the inputs, to find a group that begins twice.
+    """First lines of all groups in the inputs, to detect a group that begins twice.
 
-    Parameters
-    ----------
-    memory : int
-        Bytes that the lines may take.
-
-    Attributes
-    ----------
-    count : int
-        Number of groups so far.
+    The first lines may take `memory` bytes. `count` is the number of groups so far.
     """
 
     def __init__(self, memory: int) -> None:
@@ -35,7 +27,7 @@ class GroupStarts:
         self._places: list[np.ndarray] = []
 
     def add(self, qid: np.ndarray, source: int, lines: np.ndarray) -> None:
-        """Add the groups of the next rows, which are in these lines of input number `source`."""
+        """Add the groups of the next rows, which are at `lines` of input number `source`."""
         first = np.flatnonzero(np.diff(qid, prepend=self._last))
         if len(first) == 0:
             return
@@ -67,19 +59,9 @@ class GroupStarts:
 
 
 def whole_groups(batches: Iterator[Rows], memory: int) -> Iterator[Rows]:
-    """Yield the rows in batches that divide no group: the rows of a group wait until the next one begins.
+    """Yield batches that divide no group; the rows of a group wait until the next group begins.
 
-    Parameters
-    ----------
-    batches : iterable of Rows
-        With `qid`.
-    memory : int
-        Bytes that waiting rows may take.
-
-    Raises
-    ------
-    PlanError
-        If they take more.
+    Raises `PlanError` if waiting rows of several batches take more than half of `memory` bytes.
     """
     held: list[Rows] = []
     size = 0
@@ -107,5 +89,5 @@ def whole_groups(batches: Iterator[Rows], memory: int) -> Iterator[Rows]:
 
 
 def joined(parts: list[Rows]) -> Rows:
-    """Return the rows of several batches as one; `parts` is emptied, to save memory."""
+    """Return several batches as one; `parts` is emptied to save memory."""
     return parts.pop() if len(parts) == 1 else joined_rows(parts.pop(0) for _ in range(len(parts)))

@@ -22,15 +22,15 @@ from streamsvm.base.text import check_local, format_size
 from streamsvm.errors import InputError, warn
 from streamsvm.store.kinds import MAGIC_SIZE, STDIN, compression_of
 
-# Compressed text is decoded in bounded pieces: a file of 500 bytes can expand to gigabytes.
-_MAX_DECODED = 2**20  # bytes of text decoded at a time, if the library has such a limit
-_READ_SIZE = 4096  # bytes of compressed text read at a time
-_MAX_WINDOW = 2**27  # bytes of memory that a decoder may take for its window
-_POLL_SECONDS = 0.2  # between two calls of `waiting`
+# Compressed text is decoded in bounded pieces, because 500 bytes can expand to gigabytes.
+_MAX_DECODED = 2**20  # bytes decoded at a time, if the decoder supports a limit
+_READ_SIZE = 4096  # compressed bytes read at a time
+_MAX_WINDOW = 2**27  # bytes of memory for the window of a decoder
+_POLL_SECONDS = 0.2  # between calls of `waiting`
 
 
 class Compression(NamedTuple):
-    """Compression format: its name, a factory of decoders, and the number of bytes to give them at a time."""
+    """Compression format: name, decoder factory, and number of bytes passed to a decoder at a time."""
 
     name: str
     decoder: Callable[[], Any]
@@ -44,37 +44,28 @@ def _zstd() -> Any:
 
 
 _DECODERS = {
-    "gzip": Compression("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to 4 MB at most
+    "gzip": Compression("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to at most 4 MB
     "bz2": Compression("bzip2", bz2.BZ2Decompressor),
     "xz": Compression("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW)),
-    # A block of zstd has at least 4 bytes, and expands to 128 KB.
-    "zstd": Compression("zstd", _zstd, 512),
+    "zstd": Compression("zstd", _zstd, 512),  # a block has at least 4 bytes and expands to 128 KB
 }
 
 
 class Input(io.RawIOBase):
-    """Text of one input as a file, read once from beginning to end.
+    """Text of one input as a file object, read once from beginning to end.
+
+    `size` is the number of bytes read so far, before decompression. Raises `InputError` if the input is
+    missing or unreadable, or if compressed data is truncated or damaged.
 
     Parameters
     ----------
     path : str or Path
-        A file, or "-" for standard input, in plain text or compressed by gzip, bzip2, xz or zstd.
+        File, or "-" for standard input: plain text, or text compressed by gzip, bzip2, xz or zstd.
     hashes_text : bool
-        Whether plain text is hashed here, or by the reader: see `record`.
+        Whether plain text is hashed here, or by the consumer; see `record`.
     waiting : callable, optional
-        Called while a pipe is silent: Python goes on reading after a signal, and only this can end it.
-
-    Attributes
-    ----------
-    name : str
-        The name in messages.
-    size : int
-        Bytes read so far, as stored (compressed bytes if it is compressed).
-
-    Raises
-    ------
-    InputError
-        If it is missing or cannot be read, or if compressed data is truncated or damaged.
+        Function called while a pipe is silent. It can end the wait by an exception; a signal alone cannot,
+        because Python retries the read.
     """
 
     def __init__(
@@ -86,13 +77,12 @@ class Input(io.RawIOBase):
         self._waiting = waiting
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256: Any = hashlib.sha256()
-        self._held = memoryview(b"")  # text not yet handed out
-        self._decoded: Iterator[bytes] | None = None  # pieces of compressed text
+        self._held = memoryview(b"")  # text not yet returned
+        self._decoded: Iterator[bytes] | None = None  # decoded pieces of compressed text
         check_local(path, InputError)
         try:
             with os_errors_as(InputError, self.name, "read"):
-                # Not ours to close if it is standard input. Unbuffered, so that the data of a pipe is
-                # available at once.
+                # Standard input stays open. Unbuffered reads return the data of a pipe at once.
                 given = sys.stdin.fileno() if str(path) == STDIN else path
                 self._file = open(given, "rb", buffering=0, closefd=given is path)  # noqa: SIM115
         except ValueError as error:  # standard input is closed
@@ -105,7 +95,7 @@ class Input(io.RawIOBase):
                 raise InputError(f"{self.name} is a device, which may have no end; give a file or a pipe")
             if stat.S_ISREG(status.st_mode):
                 self._waiting = None
-            # At most a short line, after which the writer of a pipe may pause.
+            # MAGIC_SIZE bytes fit in a short line, after which the writer of a pipe may pause.
             while len(begin) < MAGIC_SIZE and (more := self._read_stored(MAGIC_SIZE - len(begin))):
                 begin += more
         except BaseException:
@@ -139,21 +129,18 @@ class Input(io.RawIOBase):
         return count
 
     def would_wait(self) -> bool:
-        """Return True if the writer of a pipe has written nothing that was not read; files never wait."""
+        """Return True if the next read would wait for the writer of a pipe; files never wait."""
         return not self._held and not select.select([self._file], [], [], 0)[0]
 
     def record(self, sha256: Any = None) -> InputFile:
-        """Return name, size and SHA-256 of the input, once it has been read to its end.
+        """Return name, size and SHA-256 of the input, once it is read to its end.
 
-        Parameters
-        ----------
-        sha256 : hash object, optional
-            The hash of plain text that was not hashed here.
+        `sha256` is the hash object of the consumer, for plain text that was not hashed here.
         """
         return InputFile(self._base, self.size, (self._sha256 or sha256).hexdigest())
 
     def _decode(self, format: Compression, stored: bytes) -> Iterator[bytes]:
-        """Yield the text in bounded pieces; compressed streams may follow one another, padded with zeros."""
+        """Yield the text in bounded pieces; compressed streams may be concatenated and padded with zeros."""
         while stored:
             decoder = format.decoder()
             while not decoder.eof:
@@ -176,7 +163,7 @@ class Input(io.RawIOBase):
             return decoder.decompress(piece, *limit)
         except MemoryError:
             raise
-        except Exception as error:  # each library has its own types, without a common base
+        except Exception as error:  # the errors of the libraries have no common base class
             problem = f"the {name} data is damaged ({error}); fetch the file again"
             if "memory" in str(error).lower():
                 problem = (
@@ -201,9 +188,9 @@ class Input(io.RawIOBase):
 
 
 def total_size(paths: list[str | Path]) -> int | None:
-    """Return the bytes of all inputs together, or None if one has no known size (standard input, a pipe).
+    """Return the total bytes of all inputs, or None if a size is unknown (standard input, a pipe).
 
-    A file that is empty beside others is named in a warning. Raises `InputError` if an input cannot be read.
+    Warns about each empty file, unless all are empty. Raises `InputError` if an input cannot be read.
     """
     total, empty = 0, []
     for path in paths:

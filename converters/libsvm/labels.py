@@ -1,4 +1,4 @@
-"""Labels of the rows of a block of text: where they stand, and which of them are equal."""
+"""Labels of the rows of a text block: offsets in the text, and distinct labels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class BlockLabels(NamedTuple):
     Attributes
     ----------
     names : list of str or None
-        The distinct labels; None for one that is not UTF-8 or has a control character.
-    numbers, at : ndarray of int64, one entry per label
-        Its number in `names`, and its offset in the text.
+        Distinct labels; None for a label that is not UTF-8 or has a control character.
+    numbers, at : ndarray of int64, shape (n_labels,)
+        Position of each label in `names`, and its offset in the text.
     indptr : ndarray of int64, shape (n_rows + 1,)
-        The labels of row ``i`` are those from ``indptr[i]`` to ``indptr[i + 1]``; faulty rows have none.
+        Row ``i`` has the labels ``indptr[i]:indptr[i + 1]``; rows that failed to parse have none.
     """
 
     names: list[str | None]
@@ -30,7 +30,7 @@ class BlockLabels(NamedTuple):
     indptr: np.ndarray
 
     def of_rows(self, kept: np.ndarray) -> BlockLabels:
-        """Return the labels of the rows for which the flags `kept` are True."""
+        """Return the labels of the rows selected by the mask `kept`."""
         counts = np.diff(self.indptr)
         labels = np.repeat(kept, counts)
         indptr = np.concatenate([[0], np.cumsum(counts[kept])])
@@ -38,7 +38,7 @@ class BlockLabels(NamedTuple):
 
 
 def read_labels(text: np.ndarray, parsed: Parsed, n_rows: int, *, lists: bool) -> BlockLabels:
-    """Return the labels of rows; rows with a label that is not UTF-8 are marked as faulty.
+    """Return the labels of rows; mark rows with an invalid label as faulty.
 
     With `lists`, commas separate the labels of a row.
     """
@@ -62,11 +62,12 @@ def read_labels(text: np.ndarray, parsed: Parsed, n_rows: int, *, lists: bool) -
 
 
 def distinct_texts(text: np.ndarray, at: np.ndarray, end: np.ndarray) -> tuple[list[bytes], np.ndarray]:
-    """Return the distinct texts among ``text[at:end]``, without zero bytes, and the number of each."""
+    """Return the distinct texts ``text[at:end]``, which have no zero bytes, and the position of each."""
     texts: list[bytes] = []
     numbers = np.empty(len(at), np.int64)
     widths = np.maximum(end - at, 8)
-    for width in [8, *np.unique(widths[widths > 8]).tolist()]:  # copies are no larger than the text
+    # One width at a time, so that copies are no larger than the text.
+    for width in [8, *np.unique(widths[widths > 8]).tolist()]:
         rows = np.flatnonzero(widths == width)
         windows = np.ndarray(len(text) - width + 1, f"S{width}" if width > 8 else "<u8", text, strides=(1,))
         words = windows[at[rows]]

@@ -1,4 +1,4 @@
-"""Reader of a file with a line for each row: its weight, or the value by which it is held out."""
+"""Reader of a file with one line per row: a weight, or the value by which the row is held out."""
 
 from __future__ import annotations
 
@@ -20,47 +20,30 @@ from streamsvm.data.checks import first_no_amount
 from streamsvm.data.groups import group_hash
 from streamsvm.errors import InputError
 
-_LONGEST = 1000  # bytes of a line that are read as one
+_LONGEST = 1000  # maximum bytes of a line
 
 
 class LineFile(contextlib.AbstractContextManager):
-    """Reader of a file with a value a line, in the order of the rows; a context manager.
+    """Reader of a file with one value per line, in the order of the rows; a context manager.
 
-    Parameters
-    ----------
-    path : path or "-"
-        Plain text or compressed, as the rows are.
-    kind : tuple
-        What each line has, in messages; and a function of a line that returns the number that stands for it,
-        from 0 on, or another one if it is wrong.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
+    `kind` has a description of a value for messages, and a function from a line to a number. A negative or
+    non-finite number stands for an invalid line. Raises `InputError` if the file cannot be read.
     """
 
     def __init__(self, path: str | Path, kind: tuple[str, Callable[[bytes], float]]) -> None:
         self._what, self._parse = kind
         self._input = Input(path)
         self._lines = iter(partial(io.BufferedReader(self._input).readline, _LONGEST), b"")
-        self._read = 0  # lines
+        self._read = 0  # lines read so far
 
     def __exit__(self, *_: object) -> None:
         self._input.close()
 
     def at(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the numbers that stand for the lines of the rows with these numbers.
+        """Return the parsed values of rows.
 
-        Parameters
-        ----------
-        numbers : ndarray of int64
-            Increasing, and above those of earlier calls.
-
-        Raises
-        ------
-        InputError
-            If a line up to the last of them is wrong, or missing.
+        The int64 `numbers` of the rows increase within and between calls. Raises `InputError` if a line up to
+        the last row is invalid or missing.
         """
         if len(numbers) == 0:
             return np.empty(0)
@@ -75,12 +58,9 @@ class LineFile(contextlib.AbstractContextManager):
         return values[numbers - first]
 
     def finish(self, n_rows: int) -> InputFile:
-        """Check that there are `n_rows` lines and no more; return name, size and hash of the file.
+        """Return name, size and hash of the file, after checking the remaining lines.
 
-        Raises
-        ------
-        InputError
-            If there are fewer or more, or one of the rest is wrong.
+        Raises `InputError` unless there are exactly `n_rows` lines and all are valid.
         """
         if n_rows > self._read:
             self.at(np.array([n_rows - 1]))
@@ -94,17 +74,16 @@ class LineFile(contextlib.AbstractContextManager):
 
 
 def _weight(line: bytes) -> float:
-    """Return the number in a line, NaN if there is none."""
+    """Return the number in a line, or NaN."""
     with contextlib.suppress(ValueError):
-        return math.nan if b"_" in line else float(line)  # float allows it between digits
+        return math.nan if b"_" in line else float(line)  # float() accepts 1_000
     return math.nan
 
 
 def _hash(line: bytes) -> float:
-    """Return the hash of the text in a line, -1 if there is none."""
+    """Return the hash of the text in a line, -1 for an empty line."""
     return group_hash(line.decode("utf-8", "replace").strip())
 
 
-# What a line has, for `LineFile`.
 WEIGHT = "weight, a number from 0 on", _weight
 GROUP = "text or number to hold out by", _hash

@@ -1,7 +1,6 @@
 """Compiled parsing of lines: labels, qid fields and index:value pairs.
 
-Text is a uint8 array whose last byte in use is a newline: every loop stops at a newline, so no scan needs
-a bounds check.
+Text ends with a newline, as in `numbers`, so scans need no bounds check.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from streamsvm_converters.libsvm.numbers import (
 
 TAB, RETURN, HASH, COMMA, DELETE = 9, 13, 35, 44, 127
 
-# A store has fewer than 2**62 features, so that sums of sizes stay within int64.
-MAX_INDEX = 2**62 - 2
+MAX_INDEX = 2**62 - 2  # keeps sums of sizes within int64
 MAX_GROUP = 2**63 - 1
 LETTER_Q = 113
 
@@ -36,18 +34,9 @@ LETTER_Q = 113
 class Rules(NamedTuple):
     """Rules for the lines of a text.
 
-    Attributes
-    ----------
-    lowest : int
-        The lowest index.
-    too_large : float
-        Values of this size and above are faults.
-    fix : bool
-        Whether the indices of a row may be unsorted or repeated.
-    lists : bool
-        Whether commas separate the labels of a row, and a line that begins with a blank has none.
-    groups : bool
-        Whether each row must have one qid field.
+    Indices are at least `lowest`, and absolute values are below `too_large`. With `fix`, the indices of a row
+    may be unsorted or repeated. With `lists`, commas separate several labels, and a line that begins with a
+    blank has no label. With `groups`, each row must have one qid field.
     """
 
     lowest: int
@@ -63,17 +52,17 @@ class Parsed(NamedTuple):
     Attributes
     ----------
     indices, values : ndarray of int64 and float64, one entry per value
-        Indices are as written.
-    begin, end : ndarray of int64, one entry per row, as all below
+        Indices as written in the text, and values.
+    begin, end : ndarray of int64, one entry per row, as all arrays below
         The values of the row are ``values[begin:end]``.
     line : line number within the block, from 0
     line_at, label_at, label_end : offsets into the text
-        A row without labels, among lists of them, has its label from `line_at` to `line_at`.
-    faulty : whether the line breaks a rule; `plain_parser.find_fault` says which one
+        With several labels per row, a row without labels has `label_at` and `label_end` equal to `line_at`.
+    faulty : whether the line breaks a rule, which `plain_parser.find_fault` describes
     unsorted : whether `repair` must sort the row
-    undecided : whether the row has a number that the kernel could not round with certainty
+    undecided : whether the kernel could not round a number of the row with certainty
     qids : number of qid fields
-    group : number of the last qid field, if there is any
+    group : number in the last qid field, if any
     """
 
     indices: np.ndarray
@@ -94,7 +83,7 @@ class Parsed(NamedTuple):
 @compiled
 def is_blank(text, at):
     """Return True if text[at] is a space, a tab, or the carriage return before a newline."""
-    # `in` a tuple would make each start import Numba's lists.
+    # `in` with a tuple would import Numba's lists at each start.
     return text[at] == SPACE or text[at] == TAB or (text[at] == RETURN and text[at + 1] == NEWLINE)
 
 
@@ -106,12 +95,10 @@ def is_end(text, at):
 
 @compiled
 def read_label(text, at, lists):
-    """Read the label at text[at:]; with `lists`, commas separate several.
+    """Read the label at text[at:]; with `lists`, commas separate several labels.
 
-    Returns
-    -------
-    good : whether it has neither control characters, colons nor misplaced commas; UTF-8 is not checked
-    end : int
+    Returns whether the label has no control characters, colons or misplaced commas, and its end offset. UTF-8
+    is not checked.
     """
     part, good = at, True
     while not is_end(text, at):
@@ -126,7 +113,7 @@ def read_label(text, at, lists):
 
 @compiled
 def read_qid(text, at):
-    """Return the end of a qid:N token at text[at:], or `at` if there is none; and N, -1 if out of range."""
+    """Return the end of a qid:N token at text[at:], `at` without one; and N, -1 if out of range."""
     if text[at] != LETTER_Q or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != COLON:
         return at, np.int64(-1)
     stop = at + 4
@@ -148,15 +135,10 @@ def read_qid(text, at):
 
 @compiled
 def parse(text, at, end, rules, out):
-    """Parse whole lines of text[at:end] into `out` (see `Parsed`), as many rows as it has room for.
+    """Parse whole lines of text[at:end] into `out` (see `Parsed`), until its row arrays are full.
 
-    Rows that break one of the `rules` (see `Rules`) are marked as faulty and keep no values.
-
-    Returns
-    -------
-    at : where the next call continues
-    line : number of lines read
-    row : number of rows written to `out`
+    Rows that break one of the `rules` are marked as faulty and keep no values. Returns the offset where the
+    next call continues, the number of lines read, and the number of rows written.
     """
     line, row, size = 0, 0, 0
     usual_end = len(text) - MARGIN
@@ -176,7 +158,7 @@ def parse(text, at, end, rules, out):
             while good:
                 while is_blank(text, at):
                     at += 1
-                while at <= usual_end:  # the loop below reads what this one does not
+                while at <= usual_end:  # fast path; the code below reads all other tokens
                     usual, index, value, stop = read_pair(text, at)
                     if not usual or index <= previous:
                         break
@@ -196,7 +178,7 @@ def parse(text, at, end, rules, out):
                 while ZERO <= text[at] <= NINE:
                     digit = np.int64(text[at]) - ZERO
                     if index > (MAX_INDEX - digit) // 10:
-                        break  # then the byte here is no colon: a fault
+                        break  # the digit here is not a colon, so the row is faulty
                     index = index * 10 + digit
                     at += 1
                 if at == token or text[at] != COLON:

@@ -1,7 +1,7 @@
 """Compiled reading of decimal numbers from text, correctly rounded to float64.
 
-Text is a uint8 array whose last byte in use is a newline: every loop stops at a newline, so no scan needs
-a bounds check.
+Text is a uint8 array whose last used byte is a newline. Loops stop at a newline, so scans need no bounds
+check.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from streamsvm_converters.libsvm.byte_vectors import SPAN, blanks, first_bit, lo
 
 from streamsvm.kernels import jit
 
-# Without fastmath, which would let the compiler change the last bit of a number.
+# No fastmath, because it may change the last bit of a number.
 compiled = functools.partial(jit.kernel, fastmath=False)
 inlined = functools.partial(jit.inlined, fastmath=False)
 
@@ -24,15 +24,15 @@ PLUS, MINUS, POINT, ZERO, NINE = 43, 45, 46, 48, 57
 
 BAD_NUMBER, NUMBER, UNDECIDED = range(3)
 
-EXACT_POWERS = 10.0 ** np.arange(23)  # the powers of ten that float64 holds exactly
-MAX_POWER = 270  # decimal exponents up to which products neither overflow nor lose bits
+EXACT_POWERS = 10.0 ** np.arange(23)  # powers of ten that are exact in float64
+MAX_POWER = 270  # largest decimal exponent for which products neither overflow nor lose bits
 
 
 def _powers_of_ten() -> np.ndarray:
     """Return 10**q as the sum of two float64, for q from -MAX_POWER to MAX_POWER."""
     table = np.empty((2 * MAX_POWER + 1, 2))
     for q in range(-MAX_POWER, MAX_POWER + 1):
-        above, below = 10 ** max(q, 0), 10 ** max(-q, 0)  # of whole numbers Python rounds quotients correctly
+        above, below = 10 ** max(q, 0), 10 ** max(-q, 0)  # Python rounds quotients of integers correctly
         a, b = (above / below).as_integer_ratio()
         table[q + MAX_POWER] = above / below, (above * b - a * below) / (below * b)
     return table
@@ -41,7 +41,7 @@ def _powers_of_ten() -> np.ndarray:
 POWERS_OF_TEN = _powers_of_ten()
 SPLITTER = 2.0**27 + 1
 U0, U1, U10, U32 = (np.uint64(n) for n in (0, 1, 10, 32))
-LARGEST_EXACT = np.uint64(2**53)  # integers up to it are float64
+LARGEST_EXACT = np.uint64(2**53)  # all integers up to here are exact in float64
 
 
 @compiled
@@ -54,10 +54,10 @@ def halves(x):
 
 @compiled
 def nearest_float(digits, power):
-    """Return the float64 nearest to digits * 10**power, and whether that is certain; `digits` is a uint64.
+    """Return the float64 nearest to digits * 10**power, and whether this is certain; `digits` is a uint64.
 
-    The product of two sums of two float64 each (Dekker 1971) is right to more than 98 bits. These do not
-    decide what is nearly in the middle between two floats.
+    The product of two sums of two float64 (Dekker 1971) is accurate to more than 98 bits. Numbers almost
+    midway between two floats stay undecided.
     """
     if abs(power) > MAX_POWER:
         return 0.0, False
@@ -75,8 +75,8 @@ def nearest_float(digits, power):
 def read_number(text, at):
     """Read [+-]digits[.digits][e[+-]digits] at text[at:].
 
-    Returns (BAD_NUMBER | NUMBER | UNDECIDED, value, end). For an undecided number, whose nearest float64
-    is not certain here, the caller falls back to Python's float().
+    Returns (BAD_NUMBER | NUMBER | UNDECIDED, value, end). If the nearest float64 is not certain (UNDECIDED),
+    the caller uses Python's float().
     """
     negative = text[at] == MINUS
     if negative or text[at] == PLUS:
@@ -106,19 +106,19 @@ def read_number(text, at):
             return BAD_NUMBER, 0.0, at
         exponent = 0
         while ZERO <= text[at] <= NINE:
-            if exponent < 10**15:  # larger than any mantissa could compensate
+            if exponent < 10**15:  # no mantissa compensates a larger exponent
                 exponent = exponent * 10 + (text[at] - ZERO)
             at += 1
         power += sign * exponent
     if digits == U0:
         value = 0.0
     elif not lost and digits <= LARGEST_EXACT and -22 <= power <= 22:
-        # Both operands are exact, so the one rounding of * or / is the right one (Clinger 1990).
+        # Both operands are exact, so the single rounding of * or / is correct (Clinger 1990).
         value = np.float64(np.int64(digits))
         value = value * EXACT_POWERS[power] if power >= 0 else value / EXACT_POWERS[-power]
     else:
         value, certain = nearest_float(digits, power)
-        if certain and lost:  # what was cut off lies between digits and digits + 1
+        if certain and lost:  # the full mantissa is between digits and digits + 1
             above, certain = nearest_float(digits + U1, power)
             certain = certain and above == value
         if not certain:
@@ -131,14 +131,14 @@ def read_number(text, at):
 POWERS = np.array([10**power for power in range(17)], dtype=np.uint64)
 ASCII_ZEROS = np.uint64(0x3030303030303030)
 BYTE_PAIRS = np.uint64(0x000000FF000000FF)
-# Multiplying by them combines digits 1, 3, 5, 7 and digits 2, 4, 6, 8 of a number (Lemire 2018).
+# Multipliers that combine digits 1, 3, 5, 7 and digits 2, 4, 6, 8 of a number (Lemire 2018).
 ODD_PLACES, EVEN_PLACES = np.uint64(0x000F424000000064), np.uint64(0x0000271000000001)
 U8, U16 = np.uint64(8), np.uint64(16)
 
 
 @inlined
 def read_digits(text, at, count):
-    """Return the integer written at text[at:at + count], 1 to 8 digits, without a loop."""
+    """Return the integer of 1 to 8 digits at text[at:at + count], without a loop."""
     word = (load_word(text, at) ^ ASCII_ZEROS) << np.uint64(64 - 8 * count)
     word = word * U10 + (word >> U8)
     return ((word & BYTE_PAIRS) * ODD_PLACES + ((word >> U16) & BYTE_PAIRS) * EVEN_PLACES) >> U32
@@ -148,21 +148,16 @@ def read_digits(text, at, count):
 def read_pair(text, at):
     """Read index:value, followed by a space or newline, if the pair has the usual form.
 
-    In the usual form index and whole part have 1 to 8 digits each, there are at most 16 digits after the
-    point and no exponent, and the pair is shorter than `SPAN` bytes. `MARGIN` bytes must be readable.
+    In the usual form, index and whole part have 1 to 8 digits each, at most 16 digits follow the point, there
+    is no exponent, and the pair is shorter than `SPAN` bytes. `MARGIN` bytes must be readable. One comparison
+    of all bytes finds the end, and the next pair depends only on this end, so the processor works on several
+    pairs at a time.
 
-    The end is found by one comparison of all bytes, and nothing else that is computed here is needed to
-    begin with the next pair: the processor works on several pairs at a time.
-
-    Returns
-    -------
-    usual : whether the pair has the usual form; if not, it has not been read
-    index, value
-    end : the offset of the end of the pair
+    Returns whether the pair has the usual form (otherwise it is not read), its index, its value, and its end.
     """
     last = blanks(text, at)
     end = first_bit(last)
-    others = non_digits(text, at) & ~last & (last - U1)  # of the pair: colon, sign and point
+    others = non_digits(text, at) & ~last & (last - U1)  # colon, sign and point of the pair
     if others == U0:
         return False, np.int64(0), 0.0, at
     colon = first_bit(others)
@@ -191,14 +186,13 @@ def read_pair(text, at):
     else:
         digits = read_digits(text, at + begin, whole)
     if places > 8:
-        if whole > 3:  # more than 19 digits
+        if whole > 3:  # may exceed 19 digits
             return False, np.int64(0), 0.0, at
         digits = digits * POWERS[8] + read_digits(text, at + stop + 1, 8)
         digits = digits * POWERS[np.uint64(places - 8)] + read_digits(text, at + stop + 9, places - 8)
     elif places > 0:
         digits = digits * POWERS[np.uint64(places)] + read_digits(text, at + stop + 1, places)
     if digits <= LARGEST_EXACT:
-        # One rounding of exact operands.
         value = np.float64(np.int64(digits)) / EXACT_POWERS[np.uint64(places)]
     else:
         value, certain = nearest_float(digits, -places)

@@ -1,4 +1,4 @@
-"""Plain parser of single lines: it says what is wrong with a line that the compiled parser refused."""
+"""Plain parser of single lines, which finds the fault of a line that the compiled parser rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm_converters.libsvm.lines import MAX_GROUP, MAX_INDEX, Rules
 from streamsvm.base.text import CONTROL
 from streamsvm.errors import Call, Option, Remedy
 
-_MAX_TOKEN = 40  # characters of a token that a message repeats
+_MAX_TOKEN = 40  # characters of a token in messages
 _TOKEN = re.compile(rb"[^ \t]+")
 _QID = re.compile(rb"qid:([+-]?)([0-9]+)")
 _PAIR = re.compile(rb"([0-9]+):(.*)", re.DOTALL)
@@ -27,9 +27,9 @@ _STORE_OF_SETS = Remedy(
 
 
 class Fault(NamedTuple):
-    """Fault of a line: offset and text of a token, what is wrong with it, and what helps.
+    """Fault of a line: offset and text of a token, the problem, and a remedy.
 
-    `skips` is False if it does not help to skip the row, because other rows are alike.
+    `skips` is False if other rows have the same fault, so that skipping the row does not help.
     """
 
     at: int
@@ -40,7 +40,7 @@ class Fault(NamedTuple):
 
 
 def show(token: bytes) -> str:
-    """Return `token` quoted, on one line, and cut if it is long."""
+    """Return `token` in quotes, on one line, and cut if it is long."""
     text = repr(token.decode("utf-8", "backslashreplace"))
     return text if len(text) <= _MAX_TOKEN else f"{text[:_MAX_TOKEN]}..."
 
@@ -55,14 +55,14 @@ def label_of(token: bytes) -> str | None:
 
 
 def values_of(line: bytes) -> list[float]:
-    """Return the values of a line without faults."""
+    """Return the values of a valid line."""
     return [float(value) for value in _VALUE.findall(_content(line))]
 
 
 def find_fault(line: bytes, rules: Rules, *, streams: bool = False) -> Fault:
     """Return the first fault of a line that is known to have one.
 
-    `streams` says that the rows are learned as they come, which does not allow several labels.
+    With `streams`, the rows go to online training, which does not support several labels.
     """
     content = _content(line)
     fault = next(_faults(content, rules, _STORE_OF_SETS if streams else _SEVERAL_LABELS))
@@ -77,12 +77,12 @@ def find_fault(line: bytes, rules: Rules, *, streams: bool = False) -> Fault:
 
 
 def _content(line: bytes) -> bytes:
-    """Return a line without its comment and without the carriage return at its end."""
+    """Return a line without its comment and its final carriage return."""
     return line.removesuffix(b"\r").split(b"#")[0]
 
 
 def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault]:
-    """Yield the faults of a line; all after the first one may be consequences of it."""
+    """Yield the faults of a line; later faults may be consequences of the first fault."""
     tokens = [(found.start(), found.group()) for found in _TOKEN.finditer(line)]
     start, first = tokens[0]
     if not (rules.lists and line[:1] in (b" ", b"\t")):
@@ -143,5 +143,5 @@ def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault
 
 
 def _whole(digits: bytes) -> int:
-    """Return the number that digits spell; of very long ones, a part that exceeds every limit."""
+    """Return the integer with these digits, or a number above every limit if there are too many digits."""
     return int(digits.lstrip(b"0")[:20] or b"0")

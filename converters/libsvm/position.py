@@ -1,4 +1,4 @@
-"""The state of reading text, which a run records to continue from: position, statistics, inputs read."""
+"""State of reading text, which a run records to resume: position, statistics, and inputs read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 if TYPE_CHECKING:
     from streamsvm.data.rows import Rows
 
-MAX_FIRST_ERRORS = 5  # messages about skipped rows that are kept
+MAX_FIRST_ERRORS = 5  # kept messages about skipped rows
 
 
 class InputFile(NamedTuple):
-    """An input that was read to its end: its name, and size and hash of its bytes as stored."""
+    """Input read to its end: its name, and the size and hash of its stored bytes."""
 
     name: str
     size: int
@@ -24,24 +24,22 @@ class InputFile(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> InputFile:
-        """Read a file, and return the facts about it."""
+        """Read a file, and return its name, size and hash."""
         with path.open("rb") as file:
             return cls(path.name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 class LinePosition(NamedTuple):
-    """A position between two lines of the inputs.
+    """Position between two lines of the inputs.
 
     Attributes
     ----------
     source : int
         Number of the input, from 0.
-    text, line : int
-        Bytes of decoded text and lines of this input before the position.
+    text, line, sha256
+        Bytes and lines of decoded text of this input before the position, and the hash of this text.
     row : int
-        Rows of all inputs before the position.
-    sha256 : str
-        Hash of the text of this input before the position.
+        Number of rows of all inputs before the position.
     """
 
     source: int = 0
@@ -57,19 +55,15 @@ class ReadCounts:
 
     Attributes
     ----------
-    rows : int
-        Rows yielded.
-    skipped, repaired : int
-        Rows dropped by ``on_error`` "skip" or "fix"; rows sorted or summed by "fix".
-    first_errors : list of str
-        Messages about the first five rows skipped.
+    skipped, repaired, first_errors : int, int, list of str
+        Rows dropped by ``on_error`` "skip" or "fix"; rows sorted or summed by "fix"; messages about the first
+        five skipped rows.
     nnz, explicit_zeros, empty_rows, qids : int
-        Values kept; values dropped because they are zero in the dtype; rows left without one that is not 0;
-        ``qid`` fields ignored.
+        Values kept; values that are zero in the dtype; rows without a non-zero value; ignored ``qid`` fields.
     unseen_features, unseen_labels : int
-        Values dropped because their feature is not among the given ones; rows whose label is not.
+        Values dropped because their feature is unknown; rows with an unknown label.
     bytes_read : int
-        Bytes of all inputs as stored.
+        Bytes of all inputs, before decompression.
     """
 
     rows: int = 0
@@ -85,14 +79,14 @@ class ReadCounts:
     bytes_read: int = 0
 
     def add(self, rows: Rows) -> None:
-        """Count rows that are yielded, and their values."""
+        """Count yielded rows and their values."""
         self.rows += rows.n_rows
         self.nnz += len(rows.data)
         filled = rows.matrix.any(axis=1) if rows.dense else np.diff(rows.indptr) > 0
         self.empty_rows += int(np.count_nonzero(~filled))
 
     def skip(self, message: str) -> None:
-        """Count a row that is left out for the fault that `message` describes."""
+        """Count a skipped row, whose fault is `message`."""
         self.skipped += 1
         if len(self.first_errors) < MAX_FIRST_ERRORS:
             self.first_errors.append(message)
@@ -100,7 +94,7 @@ class ReadCounts:
 
 @dataclass
 class ReadingState:
-    """A position in the inputs, with the statistics of the text before it and the inputs that end there."""
+    """Position in the inputs, with the statistics and the complete inputs before it."""
 
     place: LinePosition = field(default_factory=LinePosition)
     counts: ReadCounts = field(default_factory=ReadCounts)

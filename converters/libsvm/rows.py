@@ -15,9 +15,9 @@ allocating = functools.partial(jit.allocating, fastmath=False)
 
 @allocating
 def repair(parsed, n_rows, too_large):
-    """Sort the rows marked `unsorted` and sum their duplicates; return how many were repaired.
+    """Sort the rows marked `unsorted` and sum their duplicates; return the number of repaired rows.
 
-    A row with a sum of at least `too_large` is marked as faulty.
+    A row with an absolute sum of at least `too_large` is marked as faulty.
     """
     repaired = 0
     for row in range(n_rows):
@@ -25,7 +25,7 @@ def repair(parsed, n_rows, too_large):
             continue
         begin, end = parsed.begin[row], parsed.end[row]
         indices, values = parsed.indices[begin:end], parsed.values[begin:end]
-        # Stable: duplicates are summed in the order of the text.
+        # A stable sort, so that duplicates are summed in the order of the text.
         order = np.argsort(indices, kind="mergesort")
         indices[:], values[:] = indices[order], values[order]
         last = 0
@@ -45,9 +45,9 @@ def repair(parsed, n_rows, too_large):
 
 @inlined
 def copy_values(parsed, begin, end, base, data, indices):
-    """Write the values of a row and their indices less `base`; return how many of them are zero."""
+    """Write the values of a row and their indices less `base`; return the number of zeros."""
     zeros = 0
-    for slot in range(end - begin):  # without a branch, so that it is compiled to vectors
+    for slot in range(end - begin):  # no branch, so that the loop is vectorised
         indices[slot] = parsed.indices[begin + slot] - base
         data[slot] = parsed.values[begin + slot]
         zeros += data[slot] == 0.0
@@ -56,18 +56,18 @@ def copy_values(parsed, begin, end, base, data, indices):
 
 @compiled
 def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
-    """Write the rows that are not faulty as CSR arrays in their dtypes, indices less `base`.
+    """Write the valid rows as CSR arrays in their dtypes, with `base` subtracted from the indices.
 
-    Features beyond `last_index` and values that round to zero are dropped. A row whose squared norm
-    overflows is marked as faulty. `norm2` gets one entry for each row kept, `indptr` one more. The dtype of
-    `indices` must hold the largest index.
+    Features beyond `last_index` and values that round to zero are dropped. Rows whose squared norm overflows
+    are marked as faulty. `norm2` gets one entry per kept row, `indptr` one more. The dtype of `indices` must
+    hold the largest index.
 
     Returns
     -------
-    qids : number of qid fields in the rows kept
-    zeros, unseen : numbers of values dropped for either reason
-    smallest, largest : extreme indices of the rows kept (MAX_INDEX, -1 if none), dropped values included
-    largest_row : the row with the largest index
+    qids : number of qid fields in the kept rows
+    zeros, unseen : numbers of values dropped because they are zero, or because of their feature
+    smallest, largest : extreme indices of the kept rows (MAX_INDEX, -1 if none), dropped values included
+    largest_row : row with the largest index
     """
     size, kept, qids, zeros, unseen = 0, 0, 0, 0, 0
     smallest, largest, largest_row = np.int64(MAX_INDEX), np.int64(-1), 0

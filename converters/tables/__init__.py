@@ -1,1 +1,1 @@
-"""Tables by pyarrow: record batches, and what becomes of their columns."""
+"""Tables read by pyarrow: record batches, and the encoding of their columns."""

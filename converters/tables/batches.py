@@ -1,4 +1,4 @@
-"""Files with tables (Parquet, CSV, tab-separated values, JSON lines), read in batches of rows by pyarrow."""
+"""Table files (Parquet, CSV, tab-separated values, JSON lines), read in batches of rows by pyarrow."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
 from streamsvm.store.kinds import MAGIC_SIZE, compression_of
 from streamsvm.store.parquet import open_parquet, row_bytes
 
-OfDates = Mapping[str, bool]  # whether a column of numbers is made of dates, by its name
+OfDates = Mapping[str, bool]  # column name -> whether its numbers encode dates
 _DELIMITERS = ",\t;|"
 _DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-_MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text that are parsed at a time
-# Bytes of memory for each byte of text that is parsed: blocks read ahead, strings, and what is made of them.
-_BLOCK_FACTOR = 32
-# Of a Parquet file, at a time and at most: rows, and bytes of their texts.
-_PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22
-_PAGE_ROWS = 2**10  # of long texts: pyarrow ends a page after so many
-_LONG_TEXTS = 2**16  # bytes of a dictionary that is not kept
+_MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text parsed at a time
+_BLOCK_FACTOR = 32  # bytes of memory per byte of parsed text: blocks read ahead, strings, encoded rows
+_PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22  # maximum rows, and bytes of text, of a Parquet batch
+_PAGE_ROWS = 2**10  # rows after which pyarrow ends a page of long texts
+_LONG_TEXTS = 2**16  # bytes above which a dictionary is decoded
 
 
 def load_pyarrow() -> Any:
@@ -42,14 +40,8 @@ def load_pyarrow() -> Any:
 class Table:
     """Table with typed columns.
 
-    Attributes
-    ----------
-    path : path or str
-        Its name in messages.
-    columns : dict of str to pyarrow.DataType
-        In their order.
-    index : sequence of str
-        Columns that name the rows.
+    `path` is the name in messages. `columns` maps names to pyarrow types. `index` lists the columns that name
+    the rows.
     """
 
     path: Any
@@ -65,7 +57,7 @@ class Table:
                 )
 
     def check_holds(self, numbers: OfDates) -> None:
-        """Raise `InputError` unless the columns in `numbers` hold numbers, or dates where it has True."""
+        """Raise `InputError` unless the columns in `numbers` hold numbers, or dates if the entry is True."""
         for name, is_of_dates in numbers.items():
             kind = self.columns[name]
             if not ((is_date if is_of_dates else is_numeric)(kind) or load_pyarrow().types.is_null(kind)):
@@ -76,37 +68,23 @@ class Table:
 class TableFile(Table):
     """Table in a file, whose columns are read in batches of rows.
 
+    In CSV and JSON lines, pyarrow infers the types from the first block. Integers become float64, because
+    later numbers may have fractions. The `index` is the stored index of a pandas DataFrame, or a first CSV
+    column without a name. `size` is the number of bytes read so far, before decompression. `source` is the
+    record of the file, once it is read to its end. `n_rows` is None if the file does not record the number of
+    rows.
+
+    Raises `InputError` if the file cannot be read, is not a table of this kind, or has two columns of the
+    same name.
+
     Parameters
     ----------
     path : path
     kind : {"parquet", "csv", "tsv", "jsonl"}
     memory : int
-        Bytes that reading may take: half of all.
+        Bytes for reading, half of all memory.
     delimiter, decimal : str or None
-        Separator of the fields, and decimal mark, of CSV; None to find them out.
-
-    Attributes
-    ----------
-    columns : dict of str to pyarrow.DataType
-        The columns in their order. In CSV and JSON lines pyarrow infers the types from the first block;
-        integers become float64 there, because later numbers may have fractions.
-    kind : str
-    index : list of str
-        Columns that name the rows: the index of a DataFrame that pandas stored, or the first column of CSV
-        if it has no name.
-    delimiter, decimal : str
-        Separator of the fields of CSV, and decimal mark of its numbers.
-    size : int
-        Bytes read so far, as stored.
-    source : InputFile or None
-        Name, size and SHA-256, once the file has been read to its end.
-    n_rows : int or None
-        Rows, where the file says how many.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, is not such a table, or has two columns of one name.
+        Field separator and decimal mark of CSV; None to detect them.
     """
 
     def __init__(
@@ -121,8 +99,8 @@ class TableFile(Table):
         self.n_rows: int | None = None
         self.delimiter = delimiter or {"csv": "", "tsv": "\t"}.get(kind, ",")
         self.decimal = decimal or ""
-        self._stored: Any = None  # the file that is being read
-        self._checked: CheckedText | None = None  # its text, of CSV
+        self._stored: Any = None  # open file, before decompression
+        self._checked: CheckedText | None = None  # text of the open CSV file
         self.columns: dict[str, Any] = {}
         self.index: list[str] = []
         with self._errors():
@@ -134,14 +112,14 @@ class TableFile(Table):
 
     @property
     def has_types(self) -> bool:
-        """True if the file says which columns hold numbers."""
+        """True if the file stores which columns hold numbers."""
         return self.kind in ("parquet", "jsonl")
 
     def batches(self, names: Sequence[str], numbers: OfDates) -> Iterator[Any]:
         """Yield record batches with the columns `names`, in this order.
 
-        In CSV, columns in `numbers` are read as numbers, or as dates where it has True, and all others as
-        text. In other tables they must hold them, or `InputError` is raised.
+        In CSV, columns in `numbers` are read as numbers, or as dates if the entry is True; all other columns
+        are read as text. In other tables, columns of another type raise `InputError`.
         """
         if self.has_types:
             self.check_holds(numbers)
@@ -154,14 +132,14 @@ class TableFile(Table):
                 self.n_rows = file.metadata.num_rows
                 of_pandas = file.schema_arrow.pandas_metadata
                 index = of_pandas.get("index_columns") if isinstance(of_pandas, dict) else ()
-                index = index if isinstance(index, list) else ()  # as a forged file may not have it
-                self.index = [each for each in index if isinstance(each, str)]  # a range is a dict
+                index = index if isinstance(index, list) else ()  # a forged file may have another type
+                self.index = [each for each in index if isinstance(each, str)]  # a RangeIndex is a dict
                 return [(field.name, field.type) for field in file.schema_arrow]
         if not self.delimiter:
             with self._text() as text:
                 first = (text.read(self._block).splitlines() or [b""])[0].decode("utf-8", "replace")
             bare = re.sub('"[^"]*"', "", first)
-            self.delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
+            self.delimiter = max(_DELIMITERS, key=bare.count)  # the first mark wins a tie
         marks = self.decimal or ("." if self.delimiter == "," else ".,")
         schemas = {}
         for mark in marks:
@@ -175,7 +153,7 @@ class TableFile(Table):
     def _type(self, inferred: Any) -> Any:
         if self._pa.types.is_integer(inferred):
             return self._pa.float64()
-        if is_date(inferred):  # rows below may have a time
+        if is_date(inferred):  # later rows may have a time
             return self._pa.timestamp("us", getattr(inferred, "tz", None))
         as_it_is = is_numeric(inferred) or (self.has_types and not self._pa.types.is_temporal(inferred))
         return inferred if as_it_is else self._pa.string()
@@ -198,7 +176,7 @@ class TableFile(Table):
                 for batch in file.iter_batches(rows, columns=names, use_threads=False):
                     done += batch.num_rows
                     self.size = total * done // max(1, file.metadata.num_rows)
-                    yield from _with_few_texts(batch.select(names))  # in this order
+                    yield from _with_few_texts(batch.select(names))  # in the order of `names`
         else:
             with self._jsonl(names) if self.kind == "jsonl" else self._csv(names, numbers) as reader:
                 for batch in reader:
@@ -209,7 +187,7 @@ class TableFile(Table):
         self.source = InputFile.of(self.path)
 
     def _csv(self, names: Sequence[str], numbers: OfDates) -> Any:
-        """Return a reader of columns of CSV; without `names`, of all, with the types that pyarrow infers."""
+        """Return a CSV reader of columns; without `names`, of all columns with inferred types."""
         import pyarrow.csv
 
         pa, types, missing = self._pa, {}, sorted(MISSING_TEXTS)
@@ -228,11 +206,11 @@ class TableFile(Table):
         )
 
     def _jsonl(self, names: list[str] | None = None) -> Any:
-        """Return a reader of JSON lines; without `names`, with the types that pyarrow infers."""
+        """Return a reader of JSON lines; without `names`, pyarrow infers the types."""
         import pyarrow.json
 
         parse = None
-        if names is not None:  # without a schema the types of each block would be its own
+        if names is not None:  # without a schema, each block would have its own types
             parse = pyarrow.json.ParseOptions(
                 explicit_schema=self._pa.schema(self.columns), unexpected_field_behavior="error"
             )
@@ -240,7 +218,7 @@ class TableFile(Table):
         return pyarrow.json.open_json(self._text(), read_options=options, parse_options=parse)
 
     def _text(self) -> Any:
-        """Open the text, decompressed, as a file of pyarrow."""
+        """Open the decompressed text as a pyarrow file."""
         self._stored = self._pa.OSFile(str(self.path))
         codec = compression_of(self._stored.read(MAGIC_SIZE))
         self._stored.seek(0)
@@ -260,14 +238,14 @@ class TableFile(Table):
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of pyarrow into one line about the file."""
+        """Turn errors of pyarrow into one-line errors about the file."""
         pa = self._pa
         try:
             yield
         except (pa.ArrowException, OSError, ValueError) as error:
             self._check_quotes()
             text = " ".join(str(error).split())
-            # Rows are counted from 1, without the header; of JSON, pyarrow counts them in each block.
+            # Count rows from 1 without the header. Omit row numbers of JSON, which restart in each block.
             text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
             text = re.sub(r" in row \d+$", "", text)
             if "straddling" in text or "block size" in text.lower():
@@ -301,13 +279,13 @@ class TableFile(Table):
                     "iconv -f LATIN1 -t UTF-8 converts it, if it is Latin-1"
                 ) from None
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
-            mark = "" if self.has_types else self.delimiter  # not known if the first line cannot be read
+            mark = "" if self.has_types else self.delimiter  # unknown if the first line cannot be read
             by = f" with {_DELIMITER_NAMES.get(mark, mark)}" if mark else ""
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
 
 
 def _with_few_texts(batch: Any) -> Iterator[Any]:
-    """Yield parts of a batch of Parquet with texts of about `_PARQUET_TEXT` bytes, or of one row."""
+    """Yield parts of a Parquet batch with texts of about `_PARQUET_TEXT` bytes, or of one row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -340,7 +318,7 @@ def is_date(kind: Any) -> bool:
 
 
 def listed(names: Sequence[str] | dict[str, Any]) -> str:
-    """Return names as text: quoted, and at most the first 20."""
+    """Return names as text, in quotes, and at most the first 20."""
     first = ", ".join(_quoted(name) for name in list(names)[:20])
     return first + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 

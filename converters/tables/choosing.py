@@ -1,4 +1,4 @@
-"""Choice of the columns of a table that become features, and of the values of its categories."""
+"""Choice of the table columns that become features, and of the values of categories."""
 
 from __future__ import annotations
 
@@ -17,28 +17,22 @@ from streamsvm.base.decode import decode
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 
-# Distinct values of all categories together: they are in memory, and in the records of stores and models.
-MAX_CATEGORY_VALUES = 2**20
+MAX_CATEGORY_VALUES = 2**20  # over all categories; values are in memory and in records of stores and models
 COLUMN_OPTIONS = ("drop", "categorical", "missing")
 TEXT_OPTIONS = ("analyzer", "ngrams", "bits")
-_MANY_CATEGORIES = 100  # of a column that may be free text
-# (table, names, numbers) -> tuples, each of which begins with a record batch of the columns `names`, of rows
-# that have a label.
+_MANY_CATEGORIES = 100  # above this number, a column may be free text
+# (table, names, numbers) -> tuples that begin with a record batch: columns `names` of labelled rows.
 Read = Callable[[TableFile, Sequence[str], OfDates], Iterable[tuple[Any, ...]]]
 
 
 def choose_encoding(
     tables: Sequence[TableFile], options: ReadOptions, read: Read, notes: list[str]
 ) -> Encoding:
-    """Choose the encoding of tables by the options and their columns; add lines about it to `notes`.
+    """Choose the encoding of tables by the options and the column types; append remarks to `notes`.
 
-    Raises
-    ------
-    InputError
-        If a table lacks a column that an option names, or a column of the first table, or has more columns;
-        or as `_choose_columns`.
-    SettingsError
-        If an option does not apply.
+    Raises `InputError` if a table lacks a column of the options or of the first table, has additional
+    columns, or has a column that `_choose_columns` rejects. Raises `SettingsError` if an option does not
+    apply.
     """
     first = tables[0]
     for table in tables:
@@ -82,17 +76,13 @@ def choose_encoding(
 def _choose_columns(
     tables: Sequence[TableFile], names: Sequence[str], options: ReadOptions, read: Read
 ) -> list[EncodedColumn]:
-    """Choose the encoding of columns, and collect the values of categories and the means of numbers.
+    """Choose the encoding of columns, with the values of categories and the means of numbers.
 
-    The types are those of the first table: columns of text, and those that the options name, are categories.
-    A date becomes two numbers: days since 1970, and the year. The tables are read once, if there are
-    categories or text, or means are needed.
-
-    Raises
-    ------
-    InputError
-        If a column holds neither numbers, text nor dates, or has no value, a category has as many values as
-        rows, or there are too many values.
+    The first table determines the types. Columns of text and columns that the options name are categories. A
+    date becomes two numbers: days since 1970, and the year. The tables are read once if they have categories,
+    or if `missing` is "mean" or "indicator". Raises `InputError` for a column without a value, of an
+    unsupported type, or with too many values; for a category with as many values as rows; and for two
+    features of the same name.
     """
     missing = options.missing
     pa = load_pyarrow()
@@ -138,9 +128,9 @@ def _choose_columns(
 def _collect(
     tables: Sequence[TableFile], names: Sequence[str], numbers: _Numbers, read: Read
 ) -> dict[str, set[str]]:
-    """Return the distinct values of some columns in all tables; add numbers and gaps to `numbers`."""
+    """Return the distinct values of columns in all tables; add numbers and gaps to `numbers`."""
     values: dict[str, set[str]] = {name: set() for name in names}
-    rows = dict.fromkeys(names, 0)  # that have a value
+    rows = dict.fromkeys(names, 0)  # rows with a value
     total = 0
     for table in tables if names or numbers.encoding.columns else ():
         for batch, *_ in read(table, [*names, *numbers.encoding.used], numbers.encoding.numbers):
@@ -176,7 +166,7 @@ def _collect(
 
 
 class _Numbers:
-    """Sums of columns of numbers, for their means, and the `gaps`: columns of any type that lack values."""
+    """Sums of numeric columns, for their means, and `gaps`, the columns of any type with missing values."""
 
     def __init__(self, columns: list[EncodedColumn], dtype: str) -> None:
         self._columns, self._dtype, self.n_rows = columns, dtype, 0
@@ -187,12 +177,12 @@ class _Numbers:
         self._sums, self._present = np.zeros((2, len(columns)))
 
     def add(self, batch: Any) -> None:
-        """Add the rows of a batch with these columns, but for those whose numbers are not finite."""
+        """Add the rows of a batch, except rows with numbers that are not finite."""
         values, features, _ = self._encoder.encode(batch, str)
         with np.errstate(over="ignore", invalid="ignore"):
             kept = np.isfinite(values.astype(self._dtype)).all(axis=1)
-        missing = features[kept] % 2 == 1  # of the two features of a column the second
-        # One after the other, so that sums do not depend on where batches end.
+        missing = features[kept] % 2 == 1  # the second feature of a column marks gaps
+        # Sequential sums do not depend on batch boundaries.
         values = np.vstack([self._sums, np.where(missing, 0.0, values[kept])])
         self._sums = np.add.accumulate(values, axis=0)[-1]
         self._present += (~missing).sum(axis=0)
@@ -200,7 +190,7 @@ class _Numbers:
         self.n_rows += len(missing)
 
     def means(self, where: str) -> dict[EncodedColumn, float]:
-        """Return the mean of each column; raises `InputError`, which names the table, if one has none."""
+        """Return the mean of each column; raise `InputError`, which names the table, if a column has none."""
         means = dict(zip(self._columns, (self._sums / np.maximum(self._present, 1)).tolist(), strict=True))
         for (column, mean), present in zip(means.items(), self._present, strict=True):
             if not present or not np.isfinite(mean):
@@ -217,7 +207,7 @@ def _not_a_category(name: str) -> Remedy:
 
 
 def _described(columns: Sequence[EncodedColumn]) -> list[str]:
-    """Return notes about the columns and their features."""
+    """Return remarks about the columns and their features."""
     dates = Encoding(list(columns)).numbers
     numbers = [name + " (days and year)" * of_dates for name, of_dates in dates.items()]
     noun = "column" if len(numbers) == 1 else "columns"

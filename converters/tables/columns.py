@@ -1,4 +1,4 @@
-"""Encoding of columns of tables as sparse rows: numbers as they are, categories one-hot."""
+"""Encoding of table columns as sparse rows: numbers unchanged, categories one-hot."""
 
 from __future__ import annotations
 
@@ -14,24 +14,13 @@ from streamsvm.base.label_values import label_text
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError
 
-_NO_CATEGORY = -2  # the code of a missing value
+_NO_CATEGORY = -2  # code of a missing value
 
 
 class ColumnEncoder:
     """Encoder of record batches as sparse rows.
 
-    Parameters
-    ----------
-    encoding : Encoding
-    dtype : str
-
-    Attributes
-    ----------
-    width : int
-    unseen : int
-        Values of categories so far that are not in the encoding.
-    filled : int
-        Missing numbers so far that were replaced.
+    `unseen` counts values of unknown categories, and `filled` counts missing numbers that were replaced.
     """
 
     def __init__(self, encoding: Encoding, dtype: str) -> None:
@@ -50,20 +39,15 @@ class ColumnEncoder:
     ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
         """Return values and features of the rows of a batch, and the faults of some rows.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            With the columns of the encoding.
-        where : callable
-            Returns the name of the place of a row.
+        `where` is a function that names the place of a row.
 
         Returns
         -------
         values : ndarray, shape (n_rows, n_columns)
         features : ndarray of int32 or int64, shape (n_rows, n_columns)
-            Of each value, increasing along a row; values that are 0 are none.
+            Feature of each value, increasing along a row; zero values stand for no feature.
         faults : dict of int to str
-            By row: missing values and those that are not finite, one for each row.
+            Message about the first missing or non-finite value of a row.
         """
         shape = (batch.num_rows, len(self._encoding.columns))
         values = np.empty(shape, self._dtype)
@@ -85,7 +69,7 @@ class ColumnEncoder:
         return values, features, faults
 
     def as_csr(self, values: np.ndarray, features: np.ndarray) -> Any:
-        """Return values and features of rows, as `encode` returns them, as a CSR array."""
+        """Return the values and features from `encode` as a CSR array."""
         import scipy.sparse
 
         present = values != 0
@@ -94,7 +78,7 @@ class ColumnEncoder:
         return scipy.sparse.csr_array(arrays, shape=(len(values), self.width))
 
     def _categories(self, column: Any, codes: dict[str, int]) -> np.ndarray:
-        """Return the code of each value, below 0 where it is missing or unknown."""
+        """Return the code of each value, negative for a missing or unknown value."""
         if not self._pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         texts = [category_text(value) for value in column.dictionary.to_pylist()]
@@ -106,7 +90,7 @@ class ColumnEncoder:
     def _numbers(
         self, values: Any, column: EncodedColumn, where: Callable[[int], str], faults: dict[int, str]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return numbers in the dtype, and a mask of missing ones; add other values to `faults`."""
+        """Return numbers in the dtype, and a mask of missing numbers; add other values to `faults`."""
         pa = self._pa
         import pyarrow.compute as pc
 
@@ -137,14 +121,14 @@ class ColumnEncoder:
 
 
 def _numbers_of_dates(moments: np.ndarray, unit: str) -> np.ndarray:
-    """Return dates, datetime64, as days since 1970 or as years, float64; NaN where one is missing."""
+    """Return datetime64 dates as float64 days since 1970 or years; NaN for missing dates."""
     if unit == "years":
         return np.asarray(1970 + (moments.astype("M8[Y]") - np.datetime64(0, "Y")) / np.timedelta64(1, "Y"))
     return np.asarray((moments - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
 
 
 def category_text(value: Any) -> str | None:
-    """Return a value of a category as text, None if it is missing; raise `InputError` if it can be none."""
+    """Return a category as text, None if missing; raise `InputError` for an unsupported value."""
     try:
         return label_text(value)
     except ValueError as error:

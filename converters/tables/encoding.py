@@ -1,4 +1,4 @@
-"""Encodings of the columns of a table as features, as in records (see docs/formats.md)."""
+"""Encodings of table columns as features, as in records (see docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,18 @@ from streamsvm.base.decode import Check, SchemaError, between, decode, encode
 from streamsvm.data.names import encoded_names
 from streamsvm.errors import InputError
 
-# Units of the two numbers that are made of a date.
-DATE_UNITS: tuple[Literal["days"], Literal["years"]] = ("days", "years")
+DATE_UNITS: tuple[Literal["days"], Literal["years"]] = ("days", "years")  # numbers that encode a date
 _NOT_EMPTY = Check(lambda value: len(value) > 0, "not empty")
 _Length = Annotated[int, between(1, 100)]
 
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """Column of numbers, or of categories with these values in increasing order.
+    """Column of numbers, or of categories with sorted `values`.
 
-    Attributes
-    ----------
-    date : {"days", "years"} or None
-        Number that is made of a date: days since 1970, or the year; None if the column holds numbers.
-    fill : float or None
-        Replacement of missing numbers; None if they are errors.
-    indicator : bool
-        Whether the last feature of the column is 1 where its value is missing.
+    A `date` is encoded as the number of days since 1970, or as the year. `fill` replaces missing numbers;
+    without it, missing numbers are errors. With `indicator`, the last feature of the column is 1 where the
+    value is missing.
     """
 
     name: str
@@ -54,12 +48,9 @@ class EncodedColumn:
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """Hashed n-grams of columns of text.
+    """Hashed n-grams of text columns.
 
-    Attributes
-    ----------
-    norm : {"l2"} or None
-        None for counts; "l2" for counts with signs, scaled to the norm 1, beside other columns.
+    `norm` is None for counts. With "l2", counts have signs and rows have the norm 1.
     """
 
     columns: Annotated[list[str], _NOT_EMPTY]
@@ -75,7 +66,7 @@ class TextEncoding:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Columns of numbers and categories, in the order of their features, which n-grams of text follow."""
+    """Columns of numbers and categories, in the order of their features, followed by n-grams of text."""
 
     columns: list[EncodedColumn]
     text: TextEncoding | None = None
@@ -91,18 +82,18 @@ class Encoding:
 
     @property
     def used(self) -> list[str]:
-        """Names of the columns of the table that are read."""
+        """Names of the table columns that are read."""
         texts = [] if self.text is None else self.text.columns
         return list(dict.fromkeys([*(column.name for column in self.columns), *texts]))
 
     @property
     def numbers(self) -> dict[str, bool]:
-        """Names of the columns of numbers, and whether they are made of dates."""
+        """Names of the columns of numbers, and whether they encode dates."""
         return {each.name: each.date is not None for each in self.columns if each.values is None}
 
     @property
     def record(self) -> dict[str, Any]:
-        """The encoding as JSON, without entries that have their defaults."""
+        """Encoding as JSON, without entries that have their defaults."""
         record = encode(self)
         for column in record["columns"]:
             for name in ("values", "date", "fill", "indicator"):
@@ -116,7 +107,7 @@ class Encoding:
 
 
 def read_encoding(record: Mapping[str, Any], where: object) -> Encoding:
-    """Return the encoding in a record of `where`; raise `InputError` if it is not valid."""
+    """Return the encoding in a record of `where`; raise `InputError` if the record is not valid."""
     try:
         found: Encoding = decode(Encoding, dict(record), "encoding")
     except SchemaError as error:

@@ -1,4 +1,4 @@
-"""DataFrames in memory as matrices, by the encoding of the columns of tables."""
+"""DataFrames in memory as matrices, with the same encoding as table files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.errors import InputError, Remedy, StreamsvmError, warn
 
 
 class Frame(Table):
-    """DataFrame of pandas as a table, whose columns of texts are dates if all of them are, in ISO 8601."""
+    """Table of a pandas DataFrame; a text column becomes dates if all texts are dates in ISO 8601."""
 
     path = "X"
 
@@ -51,20 +51,11 @@ def encoded_frame(
     error: type[StreamsvmError],
     first: int = 0,
 ) -> tuple[Any, list[str] | None, dict[str, Any]]:
-    """Return the matrix of a DataFrame, the names of its features, and the record of their encoding.
+    """Return the matrix of a DataFrame, the feature names (None with text), and the encoding record.
 
-    Columns of dtype ``category`` are categories, also of numbers.
-
-    Parameters
-    ----------
-    X : DataFrame
-    record : mapping, optional
-        Encoding of a model; None to choose it by `options`, as in `ReadOptions`.
-    dtype : str
-    error : type
-        Error to raise for a column that does not fit the encoding, or can be no feature.
-    first : int
-        Number of the first row in errors.
+    `record` is the encoding of a model; None chooses the encoding by `options`, as in `ReadOptions`. Columns
+    of dtype ``category`` are categories, even if they hold numbers. `error` is raised for a column that does
+    not fit the encoding or cannot become a feature. `first` is the number of the first row in messages.
     """
     try:
         frame = Frame(X)

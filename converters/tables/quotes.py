@@ -14,22 +14,21 @@ from streamsvm.kernels.jit import kernel
 
 _MARK, _RETURN, _NEWLINE = 34, 13, 10
 
-# Where in a field the text ends. CLOSED is behind a mark that ends the field, unless a second one follows.
+# States within a field. CLOSED is after a mark that ends the field, unless a second mark follows.
 _START, _PLAIN, _QUOTED, _CLOSED = range(4)
-# The entries of the state: the place, the line, the line of the last mark that opened a field, and that of
-# the first such mark that was not closed, 0 without one.
+# Entries of the state: place, line, line of the last opening mark, line of the first unclosed mark (or 0).
 _PLACE, _LINE, _OPENED, _FAULT = range(4)
 
 
 @kernel
 def scan(text, delimiter, state):
-    """Advance `state`, int64 of shape (4,), over text, uint8; it is modified."""
+    """Advance `state`, int64 of shape (4,), over `text`, uint8; `state` is modified in place."""
     place, line, opened = state[_PLACE], state[_LINE], state[_OPENED]
     for byte in text:
         line += byte == _NEWLINE
         if place == _QUOTED:
             place = _CLOSED if byte == _MARK else _QUOTED
-        elif byte == _MARK and place == _CLOSED:  # two of them stand for one
+        elif byte == _MARK and place == _CLOSED:  # a doubled mark stands for one mark
             place = _QUOTED
         elif byte == _MARK and place == _START:
             place, opened = _QUOTED, line
@@ -43,15 +42,9 @@ def scan(text, delimiter, state):
 
 
 class CheckedText(io.RawIOBase):
-    """Text of CSV whose quotation marks are checked as it is read.
+    """CSV text whose quotation marks are checked while it is read.
 
-    Fields may have line ends in quotation marks, and a mark inside of such a field is doubled.
-
-    Parameters
-    ----------
-    text : file
-    delimiter : str
-        One ASCII character.
+    Quoted fields may contain line ends and doubled quotation marks. `delimiter` is one ASCII character.
     """
 
     def __init__(self, text: Any, delimiter: str) -> None:
@@ -69,10 +62,10 @@ class CheckedText(io.RawIOBase):
 
     @property
     def open_line(self) -> int | None:
-        """Line number of the opening mark of the unterminated field, or None."""
+        """Line number of the opening mark of the current quoted field; None outside of quotes."""
         return int(self._state[_OPENED]) if self._state[_PLACE] == _QUOTED else None
 
     @property
     def fault(self) -> int | None:
-        """Line number of an opening mark that is not closed, by the text so far; None if there is none."""
+        """Line number of the first opening mark known to be unclosed, or None."""
         return int(self._state[_FAULT]) or (self.open_line if self._ended else None)

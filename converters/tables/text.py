@@ -1,4 +1,4 @@
-"""Encoding of columns of text as sparse rows: n-grams hashed by scikit-learn, in several processes."""
+"""Encoding of text columns as sparse rows: n-grams hashed by scikit-learn, in several processes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,8 @@ def hashed_texts(
 ) -> Iterator[tuple[Any, Item]]:
     """Yield the n-grams of each batch of texts as a CSR matrix, with the item of the batch.
 
-    The matrix has no zeros, and increasing indices. Several processes work a few batches ahead; the order
-    stays the same.
-
-    Raises
-    ------
-    InputError
-        If scikit-learn is not installed.
+    The matrix has no explicit zeros, and its indices increase within a row. Several processes work a few
+    batches ahead, but the order stays the same. Raises `InputError` if scikit-learn is not installed.
     """
     vectorizer = _vectorizer(encoding, dtype)
     import joblib
@@ -52,7 +47,7 @@ def _vectorizer(encoding: TextEncoding, dtype: str) -> Any:
 
 
 def ngrams_by_feature(texts: Iterable[str], record: Mapping[str, Any]) -> Iterator[dict[int, list[str]]]:
-    """Yield the n-grams of each text by the feature that they are hashed to, each once, in their order."""
+    """Yield the distinct n-grams of each text, grouped by hashed feature, in order of appearance."""
     from sklearn.feature_extraction import FeatureHasher
 
     encoding = read_encoding(record, "the model").text
@@ -71,7 +66,7 @@ def ngrams_by_feature(texts: Iterable[str], record: Mapping[str, Any]) -> Iterat
 def with_n_grams(
     parts: Iterable[tuple[Any, list[str], Item]], encoding: Encoding, dtype: str, processes: int
 ) -> Iterator[tuple[Any, Item]]:
-    """Yield each matrix of columns with the n-grams of its texts as its last features, and its item."""
+    """Yield each matrix of columns, with the n-grams of its texts as last features, and its item."""
     if encoding.text is None:
         yield from ((matrix, item) for matrix, _, item in parts)
         return
@@ -83,7 +78,7 @@ def with_n_grams(
 
 
 def hashed_matrix(texts: list[str], record: Mapping[str, Any], dtype: str) -> Any:
-    """Return the n-grams of texts in memory as a CSR matrix, by the `record` of their encoding."""
+    """Return the n-grams of texts in memory as a CSR matrix; `record` has their encoding."""
     encoding = read_encoding(record, "the model").text
     assert encoding is not None
     [(matrix, _)] = hashed_texts([(texts, None)], encoding, dtype, 1)
@@ -92,13 +87,13 @@ def hashed_matrix(texts: list[str], record: Mapping[str, Any], dtype: str) -> An
 
 def _hash(texts: Sequence[str], vectorizer: Any) -> Any:
     matrix = vectorizer.transform(texts)
-    matrix.eliminate_zeros()  # signs may cancel
+    matrix.eliminate_zeros()  # opposite signs may cancel
     matrix.sort_indices()
     return matrix
 
 
 def joined_texts(batch: Any, encoding: Encoding) -> list[str]:
-    """Return the text of each row of a record batch: its columns of text, joined by line feeds."""
+    """Return the text of each row of a record batch: its text columns, joined by line feeds."""
     names = [] if encoding.text is None else encoding.text.columns
     values = [batch.column(name).to_pylist() for name in names]
     columns = [["" if value is None else str(value) for value in column] for column in values]
