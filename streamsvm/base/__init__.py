@@ -1,1 +1,1 @@
-"""Helpers that know nothing of machine learning: durable files, text, JSON, threads."""
+"""Helpers independent of machine learning: durable files, text, JSON, threads."""

@@ -1,4 +1,4 @@
-"""The one import of `streamsvm_converters`, made when files are read: the converters import the library."""
+"""Late import of `streamsvm_converters`, which itself imports this library."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def converters(module: str = "") -> Any:
-    """Return the package `streamsvm_converters`, or a module in it such as ``.tables.frames``."""
+    """Import and return `streamsvm_converters`, or one of its modules, such as ``.tables.frames``."""
     return importlib.import_module("streamsvm_converters" + module)

@@ -1,7 +1,7 @@
-"""Typed decoding of JSON: a record from a file becomes a dataclass, or an error says which entry is wrong.
+"""Typed decoding of JSON records into dataclasses; errors name the wrong entry.
 
-Stores and models come from strangers, so nothing is converted but what JSON cannot tell apart: a list may
-become a tuple, an int a float, and the keys of an object numbers.
+Stores and models may come from strangers, so values are not coerced, except to types that JSON lacks: a list
+may become a tuple, an int a float, and the keys of an object integers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union
 
 
 class SchemaError(ValueError):
-    """Error for a value of another type than expected; names the entry and what it must be."""
+    """Error that names an invalid entry of a record and its expected type."""
 
 
 class Check(NamedTuple):
@@ -34,28 +34,18 @@ def between(least: float, most: float) -> Check:
     return Check(lambda value: least <= value <= most, f"in [{least:,}, {most:,}]")
 
 
-Count = Annotated[int, between(0, 2**62)]  # products of small numbers with it still fit 64 bits
+Count = Annotated[int, between(0, 2**62)]  # products with small factors still fit in 64 bits
 
 
 def decode(kind: Any, value: Any, where: str = "") -> Any:
-    """Return a value from JSON as an instance of `kind`.
+    """Convert a JSON value to an instance of `kind`.
 
-    Parameters
-    ----------
-    kind : type
-        A dataclass or named tuple; ``int`` (within 64 bits), ``float`` (finite), ``bool``, ``str`` or
-        ``Any``; a ``list``, ``dict``, ``tuple``, ``Literal``, union or ``Annotated`` of these, also with
-        None, and with any number of `Check`. Entries that a dataclass does not name are ignored; missing
-        ones take its defaults.
-    value : object
-        What ``json.loads`` returned.
-    where : str, optional
-        Name of the value in messages.
+    `value` is a result of ``json.loads``, and `where` names it in error messages. `kind` is a dataclass or
+    named tuple; ``int`` (within 64 bits), ``float`` (finite), ``bool``, ``str`` or ``Any``; or a ``list``,
+    ``dict``, ``tuple``, ``Literal``, union (including None) or ``Annotated`` of these, with any number of
+    `Check`. Unknown entries of a dataclass are ignored; missing entries take its defaults.
 
-    Raises
-    ------
-    SchemaError
-        If the value is not of that type, or a check fails, or the dataclass itself raises `ValueError`.
+    Raises `SchemaError` if the type is wrong, a check fails, or the dataclass itself raises `ValueError`.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -129,13 +119,13 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
             raise SchemaError(f"{path} is missing")
     try:
         return kind(**entries)
-    except ValueError as error:  # of its __post_init__
+    except ValueError as error:  # from __post_init__
         raise SchemaError(f"{where or 'the record'}: {error}") from None
 
 
 @functools.cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]] | None:
-    """Return type and optionality of each entry of a dataclass or named tuple; None for other types."""
+    """Return (type, has default) of each field of a dataclass or named tuple; None for other types."""
     if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_field_defaults")):
         return None
     hints, parameters = typing.get_type_hints(kind, include_extras=True), inspect.signature(kind).parameters
@@ -148,7 +138,7 @@ def _require(holds: bool, where: str, wanted: str, value: Any) -> None:
 
 
 def encode(value: Any) -> Any:
-    """Return a dataclass, or whatever is in it, as `json.dumps` takes it and `decode` reads it back."""
+    """Convert a dataclass, and all values in it, for `json.dumps`; the inverse of `decode`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     value = value._asdict() if hasattr(value, "_asdict") else value

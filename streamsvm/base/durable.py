@@ -1,4 +1,4 @@
-"""Files that survive a crash: write aside, fsync, rename; locks that die with their process; refusals."""
+"""Crash-safe file operations: write to a temporary name, fsync, rename; locks; checks of paths."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, cast
 
 from streamsvm.errors import Option, Remedy, StreamsvmError
 
-# Bytes of a JSON record: ours may list millions of classes, and take a fraction of it.
+# Upper bound of a JSON record in bytes. Records with millions of classes are far smaller.
 MAX_RECORD_BYTES = 2**27
-PREVIOUS = "previous"  # a folder that is being replaced, in the folder that its successor is made in
+PREVIOUS = "previous"  # the folder being replaced, kept inside the temporary folder of its replacement
 
 _REMEDIES = {
     "check the path": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
@@ -32,21 +32,21 @@ _REMEDIES = {
     "check the disk and its connection": (errno.EIO,),
     "check the connection to the file server": (errno.ESTALE,),
     "it is open in another program: close it there, and try again": (errno.EAGAIN,),
-    "give a file or a pipe": (errno.ENXIO,),  # not a socket, or a device that is not there
+    "give a file or a pipe": (errno.ENXIO,),  # a socket, or a device that does not exist
     "allow more open files (ulimit -n)": (errno.EMFILE,),
     "use a file system with locks, or mount this one with them": (errno.ENOLCK, errno.EOPNOTSUPP),
 }
 
 
 def reason(error: OSError) -> str:
-    """Return the message of the operating system, and a remedy if one is known."""
+    """Return the operating system's message, followed by a remedy if one is known."""
     remedies = (f"; {remedy}" for remedy, codes in _REMEDIES.items() if error.errno in codes)
     return (error.strerror or str(error)) + next(remedies, "")
 
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Add the file name to an `OSError`: errors of reading, unlike those of opening, have none."""
+    """Add the file name to an `OSError`, because errors of reading do not include one."""
     try:
         yield
     except OSError as error:
@@ -56,7 +56,10 @@ def named(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def os_errors_as(error: type[StreamsvmError], path: object, verb: str) -> Iterator[None]:
-    """Turn an `OSError` into `error`: the file it is about, or else `path`, cannot be `verb` ("read")."""
+    """Convert an `OSError` to `error` with the message "PATH cannot be VERB: REASON".
+
+    PATH is the error's own file name, or else `path`. `verb` is a participle, such as "read".
+    """
     try:
         yield
     except OSError as found:
@@ -64,7 +67,7 @@ def os_errors_as(error: type[StreamsvmError], path: object, verb: str) -> Iterat
 
 
 class UnfitFile(OSError):
-    """Error for a file that streamsvm does not read: a pipe, a device, a link, or far too large."""
+    """Error for a file that streamsvm refuses to read: a pipe, device, link or oversized file."""
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(errno.EINVAL, reason, str(path))
@@ -74,15 +77,11 @@ class UnfitFile(OSError):
 
 
 def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> int:
-    """Return a descriptor of the regular file `path`, as `os.open` does; `flags` may create it.
+    """Open a regular file like `os.open`, and return its descriptor; `flags` may create the file.
 
-    A pipe in its place would keep us waiting for ever, a device may have no end, and a link leads to a
-    file that is not ours to write. With `follow` the last part of `path` may be a link.
-
-    Raises
-    ------
-    OSError
-        `UnfitFile` if it is anything but a regular file.
+    Other files are refused: a pipe could block forever, a device may be endless, and a link may lead outside
+    our folders. With `follow`, the last component of `path` may be a link. Raises `UnfitFile`, an `OSError`,
+    if `path` is not a regular file.
     """
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -90,7 +89,7 @@ def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> in
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK) and os.path.islink(path):
             raise UnfitFile(path, "a symbolic link, which is not followed here; put the file there") from None
-        if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+        if error.errno == errno.ENXIO:  # a socket, or a pipe without a reader
             raise UnfitFile(path, "not a regular file") from None
         raise
     mode = os.fstat(descriptor).st_mode
@@ -103,30 +102,25 @@ def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> in
 
 
 def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False, buffering: int = -1) -> BinaryIO:
-    """Open the regular file `path` in a binary `mode`: see `open_descriptor`.
+    """Open a regular file in a binary `mode`, with the checks of `open_descriptor`.
 
-    All that a run folder holds is read and written through this, without `follow`: whoever gave us the
-    folder may have put a link there, to a file elsewhere.
+    Use this function, without `follow`, for every file in a run folder, which may come from a stranger and
+    contain links to files elsewhere.
     """
     opener = functools.partial(open_descriptor, follow=follow)
     return cast(BinaryIO, open(path, mode, buffering, opener=opener))
 
 
 def read_record(path: Path, *, follow: bool = False) -> Any:
-    """Return the contents of the JSON file `path`.
+    """Read the JSON file `path`; raise `ValueError` or `RecursionError` if the content is not JSON.
 
-    Raises
-    ------
-    OSError
-        If it cannot be read; `UnfitFile` if it is no regular file, or larger than `MAX_RECORD_BYTES`.
-    ValueError, RecursionError
-        If it is not JSON.
+    Raises `OSError` if the file cannot be read; `UnfitFile` if it is not a regular file or is too large.
     """
     return json.loads(read_bounded(path, follow=follow))
 
 
 def read_bounded(path: Path, *, follow: bool = False) -> bytes:
-    """Return the content of a regular file of at most `MAX_RECORD_BYTES`; raises as `read_record`."""
+    """Read a regular file of at most `MAX_RECORD_BYTES`; raise `UnfitFile` for other files."""
     with named(path), open_file(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size
         if length > MAX_RECORD_BYTES:
@@ -135,7 +129,7 @@ def read_bounded(path: Path, *, follow: bool = False) -> bytes:
 
 
 def size(path: Path) -> int:
-    """Return the size of a regular file in bytes; a link is an error."""
+    """Return the size of a regular file in bytes; raise `UnfitFile` for other files, including links."""
     with open_file(path) as file:
         return os.fstat(file.fileno()).st_size
 
@@ -147,10 +141,7 @@ def free_bytes(path: Path) -> int:
 
 
 def file_identity(path: Path) -> tuple[int, ...] | None:
-    """Return device, inode, size and modification time of a file or folder; None if there is none.
-
-    They differ if another file took its place, or if it was changed.
-    """
+    """Return (device, inode, size, mtime in ns), which changes with the file; None if it does not exist."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -168,7 +159,7 @@ def sync_dir(path: Path) -> None:
 
 
 def sync_tree(path: Path) -> None:
-    """Make a file, or every file and folder below `path`, durable."""
+    """Make a file, or all files and folders below `path`, durable."""
     if path.is_file():
         with open_file(path) as file:
             os.fsync(file.fileno())
@@ -181,14 +172,13 @@ def sync_tree(path: Path) -> None:
 
 
 def make_dir(path: Path) -> None:
-    """Make the folder `path` durably; it may be there already."""
     if not path.is_dir():
         path.mkdir(exist_ok=True)
         sync_dir(path.parent)
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file whose content, but not yet its name, is durable."""
+    """Write a file and sync its content, but not its name in the folder."""
     with open_file(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -196,9 +186,9 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`: a reader or a crash sees the old file or the new, never a part.
+    """Replace `path` by `content`; after a crash, readers see either the old or the new file.
 
-    It writes to ``NAME.tmp``, so the folder must be ours; `replacing` is for folders of a user.
+    The temporary file is ``NAME.tmp``, so use `replacing` in folders that belong to the user.
     """
     aside = path.with_name(path.name + ".tmp")
     write_synced(aside, content)
@@ -207,18 +197,19 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def is_temporary(name: str, path: Path) -> bool:
-    """Return True if `temporary` gives such names to what it makes beside `path`."""
+    """Return True if `name` is a name that `temporary` creates next to `path`."""
     return re.fullmatch(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp", name) is not None
 
 
 @contextlib.contextmanager
 def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a new file or folder with a hidden name beside `path`, which is deleted at the end.
+    """Yield a new file or folder with a hidden name next to `path`, and delete it at the end.
 
-    It is locked meanwhile, a folder by the file ``lock`` in it, and the system frees the lock when the
-    process dies. So those that nobody has locked were left by processes that were killed, and are deleted
-    first; if one was about to replace the folder `path`, which it had moved to `PREVIOUS`, this is put back.
-    Where there are no locks, they stay. An `OSError` about the file or folder, or about none, names `path`.
+    It is locked until then; a folder is locked by the file ``lock`` in it. The operating system releases the
+    lock of a killed process, so unlocked leftovers are deleted first. If `path` is missing, and a leftover
+    contains the folder that it was about to replace (`PREVIOUS`), that folder is restored. On file systems
+    without locks, leftovers stay. An `OSError` about the temporary file, or without a file name, names
+    `path`.
     """
     try:
         for name in os.listdir(path.parent):
@@ -230,7 +221,7 @@ def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
                     remove(left)
         with contextlib.ExitStack() as stack:
             made = path
-            while made == path or not os.path.lexists(made):  # which another process took for left behind
+            while made == path or not os.path.lexists(made):  # retry if another process deleted it
                 made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
                 made.mkdir() if folder else made.touch(exist_ok=False)
                 stack.callback(_try_to_remove, made)
@@ -244,14 +235,14 @@ def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def _try_to_remove(path: Path) -> None:
-    """Delete a file or a tree, unless threads still write into it after an interrupt: the next one does."""
+    """Delete a file or tree if possible; threads may still write to it after an interrupt."""
     with contextlib.suppress(OSError):
         remove(path)
 
 
 @contextlib.contextmanager
 def _own_lock(path: Path, flags: int = 0) -> Iterator[None]:
-    """Hold an exclusive lock on a file, or for a folder on a file in it; `OSError` if none can be had."""
+    """Hold an exclusive lock on a file, or on ``lock`` in a folder; raise `OSError` if impossible."""
     file = path / "lock" if path.is_dir() and not path.is_symlink() else path
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -262,12 +253,12 @@ def _own_lock(path: Path, flags: int = 0) -> Iterator[None]:
 
 
 def move_into_place(made: Path, path: Path, previous: Path) -> None:
-    """Rename a durable file or folder to `path`; an older folder there moves to `previous` before.
+    """Rename a durable file or folder to `path`, after moving an existing folder there to `previous`.
 
-    `previous` is beside `path`, or in a folder beside it.
+    `previous` must be next to `path`, or in a folder next to it.
     """
     if path.is_dir() and not path.is_symlink():  # a folder cannot be replaced in one step
-        sync_dir(path.parent)  # the name of a folder that `previous` is in
+        sync_dir(path.parent)  # makes the parent folder of `previous` durable
         os.rename(path, previous)
         try:
             os.rename(made, path)
@@ -280,9 +271,9 @@ def move_into_place(made: Path, path: Path, previous: Path) -> None:
 
 
 def check_replaceable(path: Path, error: type[StreamsvmError], *, force: bool, folder: bool = False) -> None:
-    """Raise `error` if something is at `path` that may not be replaced, or its folder is not there.
+    """Raise `error` if `path` must not be replaced, or its parent folder is missing.
 
-    A device or pipe is written to.
+    Devices and pipes are accepted, because they are written to, not replaced.
     """
     if not folder and not path.parent.exists():
         raise error(f"{path}: the folder {path.parent} does not exist; create it first")
@@ -294,11 +285,11 @@ def check_replaceable(path: Path, error: type[StreamsvmError], *, force: bool, f
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path to write to, which replaces `path` at the end; a device is yielded itself."""
+    """Yield a temporary path that replaces `path` at the end; yield a device or pipe itself."""
     if path.exists() and not path.is_file():
         yield path
         return
-    path = path.resolve()  # a link goes on pointing to what is replaced
+    path = path.resolve()  # replaces the target of a link, not the link
     with temporary(path) as aside:
         yield aside
         sync_tree(aside)
@@ -307,7 +298,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Delete a file or a tree, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -316,10 +306,10 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`; the system frees it when the process dies.
+    """Hold an exclusive lock on the file `path`; raise `error` if another process holds it.
 
-    Raises `error` if another process holds it. The file stays: removing it would let two
-    processes lock two different files of the same name.
+    The operating system releases the lock if the process dies. The file is never deleted, because two
+    processes could then lock two different files of the same name.
     """
     handle = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -327,7 +317,7 @@ def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise error(f"{what} is in use by another process; wait for it, or stop it") from None
-        except OSError as refused:  # some network file systems have no locks
+        except OSError as refused:  # some network file systems do not support locks
             raise error(f"{what}: {path} cannot be locked: {reason(refused)}") from None
         yield
     finally:

@@ -1,7 +1,7 @@
-"""Labels as users give them, and the names of their classes, which are texts throughout the library.
+"""Labels of users, and the class names that the library uses for them, which are always text.
 
-The record of a model has both: ``classes``, the names; ``label_dtype``, the NumPy type of the labels; and
-``class_values``, the labels of the type object that differ from the names (docs/formats.md).
+A model record stores ``classes``, the names; ``label_dtype``, the NumPy dtype of the labels; and
+``class_values``, the labels of dtype object if they differ from the names (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.base.text import as_python_value
 from streamsvm.errors import InputError, Remedy, StreamsvmWarning, warn
 
-NO_LABEL = -2  # the code of a row whose label is missing
+NO_LABEL = -2  # code of a missing label
 TEXT, INTEGER, OBJECT = "str", "int64", "object"
 LABEL_DTYPES = (
     TEXT, OBJECT, "bool", "int8", "int16", "int32", INTEGER, "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64",
 )  # fmt: skip
 MAX_LABEL = 2**16  # characters
-_JSON_TYPES = (str, int, float, bool)  # types of objects, which JSON has
+_JSON_TYPES = (str, int, float, bool)  # types allowed in labels of dtype object, because JSON supports them
 _INFINITE = (math.inf, -math.inf)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python spells them: 01 and +1 are texts
-# Spellings of missing values, as pandas and pyarrow have them by default.
+_INTEGER = re.compile("0|-?[1-9][0-9]*")  # Python's spelling only, so 01 and +1 stay text
+# Default spellings of missing values in pandas and pyarrow.
 MISSING_TEXTS = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"})
 MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
 
 
 def class_name(label: Any) -> str:
-    """Return the name of the class of a label: its text, of a whole number without a point."""
+    """Return the class name of a label: its text, with whole floats written without a decimal point."""
     label = as_python_value(label)
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def class_record(labels: np.ndarray) -> dict[str, Any]:
-    """Return the entries of a record for `labels`, one for each class; `class_labels` gives them back.
+    """Return the record entries for the labels of all classes; `class_labels` is the inverse.
 
-    Raises `InputError` if they are numbers with fractions, or of a type that is not kept.
+    Raises `InputError` for fractional numbers and for label types that a model cannot store.
     """
     dtype = TEXT if labels.dtype.kind in "UT" else labels.dtype.name
     given = [as_python_value(label) for label in labels.tolist()]
@@ -73,9 +73,9 @@ def is_missing(label: Any) -> bool:
 
 
 def codes_among(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
-    """Return the codes of labels among classes: `UNSEEN_LABEL` for others, `NO_LABEL` where one is missing.
+    """Return the class code of each label: `UNSEEN_LABEL` if unknown, `NO_LABEL` if missing.
 
-    They are compared as values (1, 1.0 and True are equal), and text with numbers as the number it spells.
+    Labels are compared as values, so 1, 1.0 and True are equal. Text matches the number that it spells.
     """
     code: dict[Any, int] = {}
     for at, label in enumerate(classes.tolist()):
@@ -95,13 +95,12 @@ def codes_among(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
 
 
 def warn_of_unknown(n: int, where: str) -> None:
-    """Warn of rows with labels that the model does not know, if there are any."""
     if n:
         warn(StreamsvmWarning(f"{where}: labels unknown to the model, counted as wrong (rows: {n:,})"))
 
 
 def class_labels(record: Mapping[str, Any]) -> np.ndarray:
-    """Return the label of each class, in the type that it had; raises `ValueError` for no valid record."""
+    """Return the labels of all classes in their original dtype; raise `ValueError` for an invalid record."""
     names, dtype = record["classes"], record.get("label_dtype", TEXT)
     if dtype == TEXT:
         return np.array(names, str)
@@ -123,7 +122,7 @@ def class_labels(record: Mapping[str, Any]) -> np.ndarray:
 
 
 def dtype_of_names(names: Sequence[str]) -> str:
-    """Return the type of labels that are known as texts: int64 if all are whole numbers of that type."""
+    """Return int64 if all names spell whole numbers of this type, else str."""
     short = (_INTEGER.fullmatch(name) and len(name) < 21 for name in names)
     return INTEGER if names and all(short) and all(-(2**63) <= int(name) < 2**63 for name in names) else TEXT
 
@@ -135,15 +134,9 @@ def as_number(label: str) -> float | None:
 
 
 def class_order(labels: Sequence[str]) -> np.ndarray:
-    """Return the permutation that sorts labels: as numbers (ties as text) if all are finite, else as text.
+    """Return the permutation that sorts labels: numerically if all are finite numbers, else as text.
 
-    Parameters
-    ----------
-    labels : sequence of str
-
-    Returns
-    -------
-    ndarray of int64, shape (len(labels),)
+    Equal numbers are sorted as text. The result is int64 of shape (len(labels),).
     """
     if dtype_of_names(labels) == INTEGER:
         return np.argsort(np.array(labels).astype(np.int64), kind="stable")
@@ -153,10 +146,10 @@ def class_order(labels: Sequence[str]) -> np.ndarray:
 
 
 def canonical_name(label: str) -> str:
-    """Return the name of the class of a label of LIBSVM text: the plainest spelling of a number, or itself.
+    """Return the class name of a label of LIBSVM text: the shortest spelling of a number, or the label.
 
-    Numbers are decimal and finite: ``+1``, ``1.0`` and ``1e0`` are ``1``; ``0x10``, ``1_000`` and ``nan`` are
-    text. Whole numbers are exact, however long they are; others are compared as float64.
+    Numbers are decimal and finite: ``+1``, ``1.0`` and ``1e0`` become ``1``, but ``0x10``, ``1_000`` and
+    ``nan`` are text. Whole numbers of any length are exact; other numbers are rounded to float64.
     """
     value = as_number(label)
     if value is None:
@@ -168,10 +161,10 @@ def canonical_name(label: str) -> str:
 
 
 def label_text(value: Any) -> str | None:
-    """Return a label as text, as pandas prints it, but whole numbers without a point; None if missing.
+    """Return a label as text in the format of pandas, but whole floats without a point; None if missing.
 
-    Raise `ValueError` if it is no label, such as a list, a text of more than `MAX_LABEL` characters, or a
-    float that may stand for several integers.
+    Raises `ValueError` for values that cannot be labels: other types such as lists, text of more than
+    `MAX_LABEL` characters, and floats so large that they may stand for several integers.
     """
     value = as_python_value(value)
     if isinstance(value, str | bytes) and len(value) > MAX_LABEL:

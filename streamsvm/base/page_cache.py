@@ -1,4 +1,4 @@
-"""The page cache: its size limit, and hints to load files early and to drop them after reading."""
+"""Page cache: memory limit of this process, and hints to preload files or to drop them after reading."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 @functools.cache
 def memory_limit() -> int:
-    """Return the bytes of memory that this process and its files in the page cache can take.
+    """Return the bytes of memory available to this process and its files in the page cache.
 
-    The machine's memory, or the limit of the process's control group where that is less.
+    This is the memory of the machine, or the limit of the control group if that is lower.
     """
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     lines = []
@@ -31,7 +31,7 @@ def memory_limit() -> int:
             continue
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # not visible from here, or "max"
+            with contextlib.suppress(OSError, ValueError):  # not visible to this process, or "max"
                 limits.append(int((folder / name).read_text()))
             if folder == root:
                 break
@@ -39,11 +39,11 @@ def memory_limit() -> int:
 
 
 def will_need(file: Path) -> None:
-    """Let the system start to read a file; if the file is missing, whoever reads it reports that."""
+    """Ask the operating system to preload a file; a missing file is ignored."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
     with contextlib.suppress(OSError):
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place would block otherwise
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not block
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
         finally:
@@ -51,11 +51,10 @@ def will_need(file: Path) -> None:
 
 
 def dont_need(descriptor: int) -> None:
-    """Let the system drop a file from the page cache.
+    """Ask the operating system to drop a file from the page cache.
 
-    Files that are read once per pass would otherwise push out the weights and duals, which are
-    memory-mapped and in constant use: under a tight limit a pass then takes twice as long
-    (docs/measurements/store.md).
+    Files that are read once per pass would otherwise evict the weights and duals, which are memory-mapped and
+    in constant use. Under a tight memory limit a pass would take twice as long (docs/measurements/store.md).
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Run an iterator in a thread of its own, one item ahead of its use."""
+"""Prefetching: an iterator that runs in its own thread, one item ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -10,30 +10,20 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.2  # between two questions whether to stop, while an item is awaited
+_POLL_SECONDS = 0.2  # interval between calls of `stop`
 
 
 class Stopped(Exception):
-    """Signal that the `stop` of a `Prefetcher` returned True while it waited for an item."""
+    """Signal that the `stop` callback of a `Prefetcher` returned True while an item was awaited."""
 
 
 class Prefetcher(Generic[T]):
-    """Iterator over `items` that are produced in a thread, one ahead of their use.
+    """Iterator over items that a thread produces one ahead of the consumer.
 
-    A single item needs no thread: nothing happens while it is awaited, and nothing comes after it.
-
-    Parameters
-    ----------
-    items : iterable
-        Its iterator runs in the thread; an exception there is raised where the item was expected.
-    stop : callable, optional
-        Asked while an item is awaited: a pipe may stay silent for ever. If it answers true, `Stopped` is
-        raised.
-    join : bool
-        True if `close` waits for the thread. If False, a thread that waits for a silent pipe is left behind
-        until the process ends.
-    is_single : bool
-        True if there is at most one item: then no thread is started, and `stop` is not asked.
+    An exception in the thread is raised in place of the next item. While an item is awaited, `stop` is
+    polled, because a pipe may stay silent forever; if it returns True, `Stopped` is raised. Without `join`,
+    `close` does not wait for the thread, which may be blocked on a silent pipe until the process ends.
+    `is_single` means that there is at most one item; then no thread is started, and `stop` is not called.
 
     Attributes
     ----------
@@ -69,11 +59,11 @@ class Prefetcher(Generic[T]):
                 self._ready.put(("end", None))
             except BaseException as error:
                 self._ready.put(("error", error))
-        self._close_items()  # in the thread that ran them
+        self._close_items()  # a generator is closed in the thread that ran it
 
     def _close_items(self) -> None:
         close = getattr(self._items, "close", None)
-        if close is not None:  # of a generator
+        if close is not None:
             close()
 
     def __iter__(self) -> Iterator[T]:
@@ -90,7 +80,7 @@ class Prefetcher(Generic[T]):
         if kind == "item":
             self._wanted.put(True)
             return value
-        self._ready.put(("end", None))  # after an error, too, the next call finds the end
+        self._ready.put(("end", None))  # further calls raise StopIteration, also after an error
         if kind == "error":
             raise value
         raise StopIteration
@@ -104,7 +94,7 @@ class Prefetcher(Generic[T]):
                     raise Stopped from None
 
     def close(self) -> None:
-        """End the thread after the item that it is producing."""
+        """Stop the thread after the current item."""
         if self._thread is None:
             self._close_items()
             return

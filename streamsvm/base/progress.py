@@ -1,4 +1,4 @@
-"""Progress of the Python functions: bars of tqdm, and lines of `logging`."""
+"""Progress reports: tqdm bars, and log lines through `logging`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 from streamsvm.errors import wrong_setting
 
-Progress = Callable[[str, int, int | None], None]  # of a stage, what is done, and all of it or None
+Progress = Callable[[str, int, int | None], None]  # arguments: stage, done, total or None
 Report = Callable[[dict[str, Any]], None]
 
 logger = logging.getLogger("streamsvm")
-logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
+logger.addHandler(logging.NullHandler())  # silent unless the program configures logging
 
-# Beginnings of names in the report of a pass: of what is measured of the average, and, where the model is the
-# average, of accuracies of the last iterate.
+# Prefixes of names in the report of a pass: for measurements of the averaged weights, and, if the model is
+# the average, for accuracies of the last iterate.
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
 COMPILING = "compiling kernels; this happens once on a machine"
-_listeners: list[Callable[[str], None]] = []  # to compiling
-_SAID_SECONDS = 3600.0  # before users are told of compiling again
-_BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
-_BYTES = ("convert", "copy", "read", "verify")  # first words of the stages in which bytes are counted
-_FIGURES = {  # formats of what is measured
+_listeners: list[Callable[[str], None]] = []  # callbacks to be notified of kernel compilation
+_SAID_SECONDS = 3600.0  # minimum seconds between two notifications of compilation
+_BAR_DELAY = 1.0  # seconds before an automatic bar appears
+_BYTES = ("convert", "copy", "read", "verify")  # first words of the stages that are counted in bytes
+_FIGURES = {  # format of each measured value
     "relative_gap": ".2e", "relative_gap_estimate": ".2e", "dual": ".6g", "primal": ".6g",
     "train_accuracy": ".4f", "valid_accuracy": ".4f", "progressive_accuracy": ".4f",
 }  # fmt: skip
@@ -36,16 +36,8 @@ _FIGURES = {  # formats of what is measured
 def shown(progress: bool | Progress | None) -> Iterator[Progress]:
     """Yield a function ``report(stage, done, total)`` that shows progress; `total` is None if unknown.
 
-    Parameters
-    ----------
-    progress : bool, callable or None
-        Such a function; or True or False to show bars or not. None: bars on a terminal and in a notebook,
-        for stages that take more than a second.
-
-    Raises
-    ------
-    SettingsError
-        If `progress` is none of these.
+    `progress` is a function like ``report``, or a bool that turns bars on or off. None shows bars in
+    terminals and notebooks for stages that take more than a second. Other values raise `SettingsError`.
     """
     if not callable(progress) and progress not in (None, True, False):
         raise wrong_setting("progress", f"must be True, False, None or a function, not {progress!r:.40}")
@@ -64,22 +56,23 @@ def shown(progress: bool | Progress | None) -> Iterator[Progress]:
 
 @contextmanager
 def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
-    """Call ``say(COMPILING)`` once if anything is compiled meanwhile."""
-    if say in _listeners:  # of a function that called this one
+    """Within the context, call ``say(COMPILING)`` once when a kernel is about to be compiled."""
+    if say in _listeners:  # already registered by a caller
         yield
         return
     _listeners.append(say)
     try:
         yield
     finally:
-        with suppress(ValueError):  # it was told
+        with suppress(ValueError):  # removed when it was called
             _listeners.remove(say)
 
 
 def tell_of_compiling(said: Path | None = None) -> None:
-    """Tell all who listen, before something is compiled; a stream that is full or closed does not stop it.
+    """Notify all listeners that kernels are about to be compiled; ignore errors of their streams.
 
-    Nobody is told if the file `said` was touched within an hour, by this command or an earlier one.
+    Listeners are dropped without a call if the file `said` was touched within the last hour, perhaps by
+    another process.
     """
     if said is not None and _listeners:
         with suppress(OSError):
@@ -87,17 +80,17 @@ def tell_of_compiling(said: Path | None = None) -> None:
                 _listeners.clear()
             said.touch()
     while _listeners:
-        with suppress(IndexError, OSError, ValueError):  # the first, if another thread told the last one
+        with suppress(IndexError, OSError, ValueError):  # another thread emptied the list
             _listeners.pop(0)(COMPILING)
 
 
 def unit_of(stage: str) -> str:
-    """Return what is counted in a stage: rows, or "B" for bytes."""
+    """Return the unit of a stage: "rows", or "B" for bytes."""
     return "B" if stage.split()[0] in _BYTES else "rows"
 
 
 class _Bars:
-    """Progress bars, one for each stage, on standard error or in the notebook."""
+    """Progress bar of the current stage, on standard error or in the notebook."""
 
     def __init__(self, delay: float) -> None:
         self._delay = delay
@@ -119,7 +112,6 @@ class _Bars:
             self.close()
 
     def say(self, line: str) -> None:
-        """Print a line above the bars."""
         from tqdm.auto import tqdm
 
         tqdm.write(f"streamsvm: {line}", file=sys.stderr)
@@ -131,7 +123,7 @@ class _Bars:
 
 
 def _is_watched() -> bool:
-    """Return True if a terminal or a notebook can show a bar."""
+    """Return True if a terminal or notebook can show a bar."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is not None and "IPKernelApp" in shell.config:
@@ -140,7 +132,7 @@ def _is_watched() -> bool:
 
 
 def logged(report: Report | None) -> Report:
-    """Return a function that logs the events of a training, and then calls `report`, if there is one."""
+    """Return a callback that logs each training event and then calls `report`, if any."""
 
     def log_and_report(event: dict[str, Any]) -> None:
         _log(event)
@@ -151,7 +143,7 @@ def logged(report: Report | None) -> Report:
 
 
 def _log(event: dict[str, Any]) -> None:
-    """Log one event: a line for each pass, or each report of a stream; the plan and more for debugging."""
+    """Log an event. Passes and stream reports have level INFO; most other events have level DEBUG."""
     kind = event["event"]
     if kind == "warning":
         logger.warning("%s", event["warning"])
@@ -163,7 +155,7 @@ def _log(event: dict[str, Any]) -> None:
             f"{event['trial']}, " if "trial" in event else "", event["pass"], _figures(event),
             f"{event['rows']:,}", event["seconds"],
         )  # fmt: skip
-    elif kind == "rows" and "pass" not in event:  # of a stream, which has no passes
+    elif kind == "rows" and "pass" not in event:  # event of a stream
         logger.info("%s rows: %s", f"{event['rows']:,}", _figures(event))
     else:
         level = (
@@ -176,7 +168,7 @@ def _log(event: dict[str, Any]) -> None:
 
 
 def of_model(report: dict[str, Any]) -> dict[str, Any]:
-    """Return the report of a pass with the objective of its model, if that is the average of the iterates."""
+    """Return a pass report with the measurements of the average, if the average is the model."""
     if f"{LAST_ITERATE_PREFIX}train_accuracy" not in report:
         return report
     of_average = {name: value for name, value in report.items() if name.startswith(AVERAGE_PREFIX)}
@@ -184,7 +176,6 @@ def of_model(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _figures(event: dict[str, Any]) -> str:
-    """Return the measured values as text."""
     known = [(name, of_model(event).get(name), form) for name, form in _FIGURES.items()]
     return ", ".join(
         f"{name.replace('_', ' ')} {value:{form}}" for name, value, form in known if value is not None

@@ -1,4 +1,4 @@
-"""Text and HTML representations of results, models and stores, for consoles and notebooks."""
+"""Text and HTML representations of results, models and stores for consoles and notebooks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from typing import Any
 
 from streamsvm.base.text import printable, shortened
 
-_MAX_ITEMS = 4  # items of a list that are shown
-_MAX_TEXT = 60  # characters of a text that are shown
+_MAX_ITEMS = 4  # shown items of a list
+_MAX_TEXT = 60  # shown characters of a text
 
 
 class Readable:
     """Mixin with a one-line repr and an HTML table of facts."""
 
     def _facts(self) -> dict[str, Any]:
-        """Return names and values, the most important first: by default the fields of a dataclass.
-
-        Those that are None are left out.
-        """
+        """Return names and values, the most important first; None values are not shown."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def _more_html(self) -> str:
-        """Return the HTML that follows the table of facts in a notebook."""
+        """Return HTML to append to the table of facts."""
         return ""
 
     def __repr__(self) -> str:
@@ -40,7 +37,7 @@ class Readable:
 def html_table(
     rows: Iterable[Sequence[Any]], *, title: str = "", headings: Sequence[str] = (), marked: int | None = None
 ) -> str:
-    """Return an HTML table of values, escaped, in the colours of the page; the row `marked` is bold."""
+    """Return an HTML table of escaped values; row number `marked` is bold."""
     parts = ["<table>"]
     if title:
         parts.append(f'<caption style="text-align: left"><b>{_escaped(title)}</b></caption>')
@@ -64,7 +61,7 @@ def _escaped(text: str) -> str:
 
 
 def _in_line(value: Any) -> str:
-    """Return a value as Python code, shortened."""
+    """Return a value as abbreviated Python code."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, os.PathLike):
@@ -80,7 +77,6 @@ def _in_line(value: Any) -> str:
 
 
 def _in_cell(value: Any) -> str:
-    """Return a value as text for a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:

@@ -1,4 +1,4 @@
-"""Text that users write or read: sizes, paths, lists of numbers, names with control characters in them."""
+"""Parsing and formatting of text: sizes, paths, URLs, escaping of control characters."""
 
 from __future__ import annotations
 
@@ -10,32 +10,29 @@ from typing import Any
 
 from streamsvm.errors import SettingsError, StreamsvmError
 
-# Characters that end a line, move the cursor or change the direction of text: control characters, line and
+# Characters that end a line, move the cursor or change the text direction: control characters, line and
 # paragraph separators, bidirectional embeddings, overrides and isolates.
 CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[{CONTROL}]")
-# And surrogates, which cannot be encoded, and what XML forbids.
+# Also surrogates, which cannot be encoded, and characters that XML forbids.
 _UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff\ufffe\uffff]")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 
 def printable(text: str) -> str:
-    """Return `text` with line ends and control characters escaped: ``\\n``, ``\\x1b``, ``\\u2028``."""
+    """Escape line ends and control characters in `text`: ``\\n``, ``\\x1b``, ``\\u2028``."""
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def shortened(text: object, most: int = 60) -> str:
-    """Return `text` with control characters escaped, and cut after `most` characters, of which "…" is one."""
+    """Escape control characters in `text`, and truncate it to `most` characters, including the "…"."""
     line = printable(str(text))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmError]) -> None:
-    """Raise `error` about `where` if a class has a control character in its name.
-
-    Such a name could split a line of predictions in two, or send commands to a terminal.
-    """
+    """Raise `error` if a class name has a control character, which could corrupt lines or a terminal."""
     for name in classes:
         if _CONTROL.search(name):
             name = shortened(name)
@@ -45,12 +42,9 @@ def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmEr
 
 
 def parse_size(size: Any) -> int:
-    """Return the bytes in a text such as "500M", "2G" or "1.5GiB" (binary units), or in a whole number.
+    """Return a size in bytes from text such as "500M", "2G" or "1.5GiB" (binary units) or an integer.
 
-    Raises
-    ------
-    SettingsError
-        If it is not a size, not positive, or 2**63 or more.
+    Raises `SettingsError` if it is not a size, not positive, or 2**63 or more.
     """
     wanted = f"{size!r} is not a size: a number of bytes, or text such as 500M or 2G"
     if isinstance(size, str):
@@ -68,13 +62,13 @@ def parse_size(size: Any) -> int:
 
 
 def as_python_value(value: Any) -> Any:
-    """Return a NumPy scalar as Python's int, float, bool or str, which JSON takes; other values unchanged."""
+    """Convert a NumPy scalar to a Python scalar, which JSON supports; return other values unchanged."""
     is_scalar = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
     return value.item() if is_scalar else value
 
 
 def as_paths(data: Any) -> list[str | os.PathLike[str]] | None:
-    """Return a path, or a list or tuple of paths, as a list; None for anything else, such as a matrix."""
+    """Return a path, or a list or tuple of paths, as a list; None for other data, such as a matrix."""
     if isinstance(data, str | os.PathLike):
         return [data]
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | os.PathLike) for each in data):
@@ -83,37 +77,35 @@ def as_paths(data: Any) -> list[str | os.PathLike[str]] | None:
 
 
 def format_size(n: float) -> str:
-    """Return a number of bytes as text in binary units, such as 512 B, 2 GiB or 1.5 GiB."""
+    """Format a number of bytes in binary units, such as 512 B, 2 GiB or 1.5 GiB."""
     units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while n >= 1000 and len(units) > 1:  # and not 1024: few numbers have four digits
+    while n >= 1000 and len(units) > 1:  # 1000, not 1024, so that numbers rarely have four digits
         n /= 1024
         del units[0]
     return f"{n:,.1f}".removesuffix(".0") + f" {units[0]}"
 
 
 def as_url(path: str | os.PathLike[str]) -> str | None:
-    """Return `path` as a URL, such as s3://bucket/name, or None; a `Path` may have merged its slashes."""
+    """Return `path` as a URL, with slashes that `Path` merged restored; None if it is not a URL."""
     found = _URL.fullmatch(os.fspath(path))
     if found is None or os.path.lexists(path):
         return None
-    root = "/" if found[1].lower() == "file" else ""  # its path begins behind an empty host
+    root = "/" if found[1].lower() == "file" else ""  # file URLs have an empty host
     return f"{found[1]}://{root}{found[2]}"
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path, or the URL."""
     return as_url(path) or os.path.abspath(path)
 
 
 def check_local(path: str | os.PathLike[str], error: type[StreamsvmError]) -> None:
-    """Raise `error` if `path` is a URL such as s3://bucket/name, whose slashes a `Path` may have merged."""
     url = as_url(path)
     if url is not None:
         raise error(f"{url} is not a path on this machine; only local files are used")
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """Parse the part and the number of parts in text such as ``1/10``; raise `ValueError` for others."""
+    """Parse text such as ``1/10`` as (part, number of parts); raise `ValueError` for other text."""
     found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]) or not 2 <= int(found[2]) <= 1000:
         raise ValueError("a part such as 1/10, of 2 to 1,000 parts")

@@ -1,6 +1,6 @@
-"""Threads: a pool that lasts as long as its work, and results in order of which some are begun ahead.
+"""Thread pools that return results in order, with work that runs ahead.
 
-`streamsvm.base.prefetch` has the third mechanism, an iterator that runs ahead of its use.
+`streamsvm.base.prefetch` has an iterator that runs ahead in its own thread.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Result = TypeVar("Result")
 
 
 def count_workers(wanted: int | None) -> int:
-    """Return `wanted` or, if that is None, the number of processors that this process may use.
+    """Return `wanted`, or by default the number of processors available to this process.
 
-    Raises `SettingsError` unless it is a whole number, 1 or more.
+    Raises `SettingsError` unless `wanted` is a positive integer or None.
     """
     if wanted is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -33,7 +33,7 @@ def count_workers(wanted: int | None) -> int:
 
 
 class _OneThreadEach:
-    """Limit of the threads of matrix products to one, in the whole process, while anybody wants it."""
+    """Process-wide limit of BLAS to one thread while at least one context is active."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,23 +58,15 @@ one_thread_each = _OneThreadEach()
 
 
 class WorkersLost(ClusterError):
-    """Error for results that were lost with the workers of a cluster; a run resumes from its last commit."""
+    """Error for results lost with cluster workers; the run resumes from its last commit."""
 
 
 class Threads:
-    """Pool of up to `number` threads; kernels release the global interpreter lock, so they run in parallel.
+    """Pool of up to `number` threads, which run in parallel because kernels release the GIL.
 
-    Threads start when they are needed, and end with the pool. An error of the work, or an interruption of the
-    caller that waits for it, ends what has begun and drops the rest.
-
-    Parameters
-    ----------
-    number : int
-        With one, the caller's thread does the work, unless `background`.
-    name : str
-        Of the threads.
-    background : bool
-        True if a single thread does the work while the caller goes on.
+    With one thread, work runs in the caller's thread, unless `background` lets the caller continue. Threads
+    start on demand and end with the pool. After an error or an interrupt, work in progress is completed and
+    the rest is cancelled. `name` is the prefix of the thread names.
     """
 
     def __init__(self, number: int = 1, name: str = "streamsvm", *, background: bool = False) -> None:
@@ -83,7 +75,7 @@ class Threads:
         self._is_closed = False
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
-        """Begin ``work(*args)`` in a thread, or do it now if the caller does the work.
+        """Run ``work(*args)`` in a thread, or immediately if the pool has no threads.
 
         Raises `CancelledError` after `close`, and `RuntimeError` if no thread can be started.
         """
@@ -102,7 +94,7 @@ class Threads:
         return done
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return the results in the order of the items; raise the first error after all threads are idle."""
+        """Return the results in the order of the items; raise the first error once all threads are idle."""
         if self._pool is None:
             return [work(item) for item in items]
         futures: list[Future[Result]] = []
@@ -115,19 +107,19 @@ class Threads:
             raise
 
     def each(self, work: Callable[[Item], Any], items: Iterable[Item]) -> None:
-        """Do the work for each item, in the caller's thread too: for work that takes well under 1 ms.
+        """Call `work` for each item, also in the caller's thread; for calls that take well under 1 ms.
 
-        Raises the first error after all threads are idle.
+        Raises the first error once all threads are idle.
         """
         listed = list(items)
-        left = iter(listed)  # each thread takes the next one
+        left = iter(listed)  # shared by all threads
 
         def share() -> None:
             try:
                 for item in left:
                     work(item)
             except BaseException:
-                list(left)  # which nobody takes then
+                list(left)  # cancels the remaining items
                 raise
 
         others: list[Future[None]] = []
@@ -143,11 +135,11 @@ class Threads:
     def map_ahead(
         self, work: Callable[[Item], Result], items: Iterable[Item], ahead: int | None = None
     ) -> Generator[Result, None, None]:
-        """Yield the results in the order of the items, which the caller takes in its thread.
+        """Yield the results in the order of the items, which are drawn in the caller's thread.
 
-        `ahead` of them, by default as many as threads, have begun before the first is awaited; if the caller
-        does the work, nothing runs ahead. The caller of the generator may still hold one result more. An
-        error of taking an item is raised in the place of its result.
+        Up to `ahead` calls (by default, one per thread) are submitted before the first result is awaited.
+        Without threads, nothing runs ahead. The consumer may hold one more result. An error of the item
+        iterator is raised in place of the item's result.
         """
         ahead = 1 if self._pool is None else ahead or self.number
         begun, source = deque[Future[Result]](), iter(items)
@@ -157,7 +149,7 @@ class Threads:
             while more and len(begun) < ahead:
                 try:
                     begun.append(self.submit(work, next(source)))
-                except StopIteration:  # not kept: it refers to this frame, and its arrays
+                except StopIteration:  # not stored: its traceback would keep arrays alive
                     more = False
                 except Exception as error:
                     failed, more = error, False
@@ -167,7 +159,7 @@ class Threads:
             raise failed
 
     def close(self) -> None:
-        """Wait for what threads are doing, and drop what they have not begun."""
+        """Wait for calls in progress, and cancel the rest."""
         self._is_closed = True
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
@@ -180,9 +172,9 @@ class Threads:
 
 
 def _end(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
-    """Wait for the work that has begun, and return its futures; drop the rest.
+    """Cancel work that has not started, wait for the rest, and return its futures.
 
-    `wait` would never return for what another thread's `Threads.close` has dropped.
+    Cancelled futures are not awaited, because `wait` hangs on futures that `Threads.close` cancelled.
     """
     begun = [future for future in futures if not future.cancel()]
     wait(begun)

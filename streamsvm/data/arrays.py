@@ -1,4 +1,4 @@
-"""Matrices in memory as rows: NumPy arrays, SciPy sparse matrices, DataFrames and AnnData."""
+"""Conversion of in-memory matrices (NumPy, SciPy sparse, DataFrame, AnnData) to rows."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ _GIVE_MATRIX = Remedy("give a matrix of numbers, rows by features")
 
 
 class Matrix(NamedTuple):
-    """A matrix, CSR without duplicates and with sorted indices, or dense; arrays may be of the caller."""
+    """Matrix, dense or in canonical CSR. The arrays may belong to the caller."""
 
     data: np.ndarray  # (nnz,) float32 or float64, finite
-    indices: np.ndarray | None  # (nnz,) as SciPy has them; None: dense
+    indices: np.ndarray | None  # (nnz,) int32 or int64; None if dense
     indptr: np.ndarray  # (n_rows + 1,) int64
     n_features: int
-    names: list[str] | None  # of the features
-    encoding: dict[str, Any] | None = None  # of the columns of a DataFrame, if they have names
-    dense: bool = False  # as given
+    names: list[str] | None
+    encoding: dict[str, Any] | None = None  # encoding of the columns of a DataFrame with column names
+    dense: bool = False  # whether the input was a dense array
 
     def rows(self, labels: np.ndarray, norm2: np.ndarray) -> Rows:
-        """Return the rows with these labels and norms."""
         indices = self.indices
         if indices is not None:
             indices = np.ascontiguousarray(indices, index_dtype(self.n_features))
@@ -50,23 +49,20 @@ def as_matrix(
     first: int = 0,
     columns: Mapping[str, Any] | None = None,
 ) -> Matrix:
-    """Return `X` as a matrix of values in `dtype`: dense if it is and half of the values or more are not 0.
+    """Convert an array, SciPy sparse matrix, DataFrame or AnnData, shape (n, n_features), to `dtype`.
 
-    Of many rows, every so many of them are looked at for that.
+    A dense input stays dense if at least half of the values in a sample of its rows are not 0. Otherwise the
+    result is CSR. Raises `error` if `X` is not a numeric matrix, or a value is not finite in `dtype`.
 
     Parameters
     ----------
-    X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)
-    dtype : dtype
-    error : type
-        Error to raise if `X` is not a matrix of numbers, or a value is not finite in `dtype`.
     encoding : mapping, optional
-        Record of a model of how columns of a DataFrame become features (empty if it has none); by default
-        columns of text become categories.
+        A model's record of how DataFrame columns become features; empty if the model has none. By default
+        text columns become categories.
     first : int
-        Number of the first row in errors.
+        Number of the first row in error messages.
     columns : mapping, optional
-        Without an encoding: settings of `streamsvm.convert` for the columns of a DataFrame.
+        Column settings of `streamsvm.convert` for a DataFrame without an encoding.
     """
     import scipy.sparse
 
@@ -90,12 +86,12 @@ def as_matrix(
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
         found = f"X has {matrix.ndim} axes and values of type {matrix.dtype}"
         raise error(found, remedy=_GIVE_MATRIX)
-    if matrix.dtype == np.float16:  # which SciPy does not take
+    if matrix.dtype == np.float16:  # SciPy does not support float16
         matrix = matrix.astype(np.float32)
     indices = None
     if isinstance(matrix, np.ndarray) and is_mostly_filled(matrix.shape, lambda a, b: [matrix[a:b]]):
         values, indptr = matrix.ravel(), np.arange(len(matrix) + 1) * matrix.shape[1]
-    elif isinstance(matrix, np.ndarray) and len(matrix) == 1:  # without the overhead of SciPy
+    elif isinstance(matrix, np.ndarray) and len(matrix) == 1:  # faster than SciPy
         indices = np.flatnonzero(matrix[0])
         values, indptr = matrix[0][indices], np.array([0, len(indices)])
     else:
@@ -106,7 +102,7 @@ def as_matrix(
 
 
 def _is_encoded(X: Any, encoding: Mapping[str, Any] | None, asked: Mapping[str, Any] | None) -> bool:
-    """Return False for a DataFrame whose columns are the features as they are, or that no table becomes."""
+    """Return True if the columns of a DataFrame need an encoding, False if they are the features."""
     if not hasattr(X, "items") or encoding == {}:
         return False
     own = {} if encoding is None else encoding
@@ -119,10 +115,10 @@ def _is_encoded(X: Any, encoding: Mapping[str, Any] | None, asked: Mapping[str, 
 def one_row(
     indices: np.ndarray, values: np.ndarray, n_features: int, dtype: np.dtype, error: type[StreamsvmError]
 ) -> Matrix:
-    """Return one row as a matrix, from its feature indices in any order and their values.
+    """Return one row as a matrix, from feature indices in any order and their values.
 
-    Raises `error` unless the indices are distinct, below `n_features`, and as many as the values, which must
-    be finite.
+    Raises `error` unless the indices are distinct, below `n_features` and as many as the values, and the
+    values are finite.
     """
     if indices.ndim != 1 or indices.shape != values.shape or values.dtype.kind not in "fiub":
         raise error(
@@ -148,7 +144,7 @@ def _finite(
     names: Sequence[str] | None = None,
     first: int = 0,
 ) -> np.ndarray:
-    """Return the values of a matrix in `dtype`; raise `error` if one is not finite, with its row."""
+    """Convert values to `dtype`; raise `error`, with row and column, if a value is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         data = np.ascontiguousarray(values, dtype)
     if (at := first_false(np.isfinite(data))) is not None:
@@ -163,8 +159,8 @@ def _finite(
 
 
 def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
-    """Raise `error` if `X` is what is often mistaken for a matrix in memory, such as a path or a store."""
-    is_store = hasattr(X, "fingerprint") and hasattr(X, "path")  # which this module does not know
+    """Raise `error` if `X` is a path, a store, a masked array or backed AnnData."""
+    is_store = hasattr(X, "fingerprint") and hasattr(X, "path")  # duck typing avoids an import cycle
     if X is None or is_store or as_paths(X) is not None:
         raise error(
             f"X is {X!r:.80}, and not a matrix",
@@ -184,14 +180,10 @@ def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
 
 
 def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) -> Any:
-    """Return AnnData whose matrix is a layer, that of ``raw`` or of ``obsm``; `X` itself if none is given.
+    """Return AnnData with the matrix of a layer, ``raw`` or ``obsm``; `X` itself if none is named.
 
-    Raises
-    ------
-    InputError
-        If `X` lacks it.
-    SettingsError
-        If `X` is not AnnData, or two are given.
+    Raises `InputError` if `X` lacks that matrix, and `SettingsError` if `X` is not AnnData or two matrices
+    are named.
     """
     name = one_matrix(layer, raw, obsm)
     if name is None:
@@ -214,7 +206,7 @@ def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) ->
 
 
 def one_matrix(layer: str | None, raw: bool, obsm: str | None) -> str | None:
-    """Return the name of the one of these settings that is given, or None; `SettingsError` if two are."""
+    """Return the name of the setting that is used, or None; raise `SettingsError` if two are used."""
     of_name = {"layer": layer, "raw": raw or None, "obsm": obsm}
     given = [name for name, value in of_name.items() if value is not None]
     if len(given) > 1:
@@ -223,21 +215,15 @@ def one_matrix(layer: str | None, raw: bool, obsm: str | None) -> str | None:
 
 
 def label_column(y: Any, label: str | None) -> tuple[Any, str | None]:
-    """Return `y` and `label`; a `y` that is text names a column, and becomes `label`."""
+    """Return `y` and `label`, where a text `y` moves to `label` because it names a column."""
     return (None, y) if isinstance(y, str) and label is None else (y, label)
 
 
 def labels_of(X: Any, y: Any, label: str | None) -> Any:
-    """Return the labels of a matrix: `y`, or the column `label` of a DataFrame or of ``obs`` of AnnData.
+    """Return the labels: `y`, or the column `label` of a DataFrame or of ``obs``, or an entry of ``obsm``.
 
-    Of AnnData, `label` may also be an entry of ``obsm``.
-
-    Raises
-    ------
-    InputError
-        If there are no labels, or `X` has no such column.
-    SettingsError
-        If `y` is given, too.
+    Raises `InputError` if there are no labels or no such column, and `SettingsError` if both `y` and `label`
+    are given.
     """
     if label is None and y is None:
         column = "the name of a column of a DataFrame or of obs"
@@ -247,24 +233,20 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
     if y is not None:
         raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
     if label in getattr(X, "obsm", ()) and label not in X.obs:
-        return X.obsm[label]  # an indicator matrix
+        return X.obsm[label]
     return column_of(X, label, of_frame=True)
 
 
 def without_label(X: Any, label: str | None) -> Any:
-    """Return a DataFrame without its column of labels, and other matrices as they are."""
+    """Drop the label column of a DataFrame; return other matrices unchanged."""
     return X.drop(columns=label) if label in getattr(X, "columns", ()) and hasattr(X, "drop") else X
 
 
 def row_weights(X: Any, weights: Any, n_rows: int, where: str = "sample_weight") -> np.ndarray:
-    """Return the weights of the rows of a matrix, float64.
+    """Return the row weights as float64.
 
-    `weights` are numbers, or the name of a column of the ``obs`` of AnnData; errors begin with `where`.
-
-    Raises
-    ------
-    InputError
-        If there is not one number from 0 on for each row.
+    `weights` are numbers, or the name of a column of ``obs`` of AnnData. Raises `InputError`, whose message
+    begins with `where`, unless there is one finite number >= 0 per row.
     """
     weights = column_of(X, weights)
     try:
@@ -279,9 +261,9 @@ def row_weights(X: Any, weights: Any, n_rows: int, where: str = "sample_weight")
 
 
 def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
-    """Return the groups of the rows of a matrix as ``qid``: see `streamsvm.data.groups.codes_of_groups`.
+    """Return ``qid`` for `groups`: one value per row, or the name of a column of ``obs`` of AnnData.
 
-    `groups` may be the name of a column of the ``obs`` of AnnData.
+    See `streamsvm.data.groups.codes_of_groups`.
     """
     return codes_of_groups(column_of(X, groups), n_rows, error)
 
@@ -289,23 +271,15 @@ def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) ->
 def labelled_rows(
     X: Any, y: Any, dtype: np.dtype, columns: Mapping[str, Any] | None = None
 ) -> tuple[Rows, dict[str, Any], Matrix]:
-    """Return rows to train on, the entries of `class_record`, and the matrix of the rows.
+    """Return training rows, the entries of `class_record`, and the matrix of the rows.
 
-    Parameters
-    ----------
-    X : as for `as_matrix`
-    y : array_like, shape (n,), or as for `streamsvm.data.label_sets.label_lists`
-        Labels, whose order is that of the classes; or an indicator with a column for each. If
-        several labels can be given for a row, but each row has one, the rows are those of plain labels.
-    dtype : dtype
-        Of the values.
-    columns : as for `as_matrix`
+    The parameters are described in `as_matrix`, and the forms of `y` in
+    `streamsvm.data.label_sets.label_lists`. The classes are the sorted labels, or the columns of an
+    indicator. If `y` allows several labels per row, but each row has exactly one, single-label rows are
+    returned.
 
-    Raises
-    ------
-    InputError
-        If `X` is not a matrix of finite numbers, `y` has another length, a label is missing, a row has one
-        twice, every row has all, or there are fewer than two classes.
+    Raises `InputError` if `X` is not a finite numeric matrix, `y` has a wrong length or missing labels, a row
+    repeats a label, all rows have all labels, or there are fewer than two classes.
     """
     matrix = as_matrix(X, dtype, columns=columns)
     n_rows = len(matrix.indptr) - 1
@@ -332,7 +306,6 @@ def labelled_rows(
 
 
 def _encode(y: Any, n_rows: int, sets: LabelLists | None) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the codes of all labels, and the record of the classes."""
     if sets is not None and sets.columns is not None:
         return sets.labels.astype(LABEL_DTYPE), _checked(class_record(sets.columns))
     y = y if sets is None else sets.labels
@@ -348,7 +321,7 @@ def _encode(y: Any, n_rows: int, sets: LabelLists | None) -> tuple[np.ndarray, d
         raise InputError(f"y[{row}] {has} missing; drop rows without a label")
     try:
         if labels.dtype.kind == "U" and isinstance(y, list | tuple):
-            "".join(y)  # texts alone: of texts and numbers NumPy makes texts
+            "".join(y)  # TypeError for mixed types, which NumPy would convert to text
         values, codes = np.unique(labels, return_inverse=True)
     except TypeError:
         raise InputError(
@@ -358,7 +331,7 @@ def _encode(y: Any, n_rows: int, sets: LabelLists | None) -> tuple[np.ndarray, d
 
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of classes, unless two have the same name, or there are fewer than two."""
+    """Check that there are at least two classes with distinct names, and return the record."""
     classes = record["classes"]
     check_classes(classes, "y", InputError)
     if len(set(classes)) < len(classes):

@@ -1,4 +1,4 @@
-"""Blocks of a store, read to train on or to score."""
+"""Reading of the blocks of a store, for training or scoring."""
 
 from __future__ import annotations
 
@@ -25,28 +25,24 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Blocks:
-    """Blocks of successive rows of a store, which are read one at a time.
+    """Blocks of consecutive rows of a store, read one at a time.
 
     Parameters
     ----------
     starts : ndarray of int64
-        As `cut_blocks` gives them. A single block stays in memory.
+        Block boundaries from `cut_blocks`. A single block stays in memory.
     dtype : dtype
-        Of the computation; values are converted to it.
+        Dtype of the computation, to which values are converted.
     cost : float
-        The cost of each row whose weights are 1.
-    class_weights : ndarray of float64, shape (k,), optional
-        Factor of the cost of each row, by its class.
+        Cost of a row with weight 1, multiplied by `class_weights`, float64 of shape (k,), if given.
     weighted : bool
-        True to multiply the cost by the weights of the rows, if the store has any.
-    match : FeatureMatch
-        Match of the features of the data with those of a model.
+        Whether to multiply the cost by the row weights of the store, if any.
     held_out : HeldOutPart, optional
-        Rows whose cost is 0.
+        Rows to give the cost 0.
     plan : Plan, optional
-        The memory plan, which says how much is read at a time; by default a block is read at once.
+        Memory plan, which limits the size of a read; by default a block is one read.
     labelled : bool
-        True to raise `StoreError` if a row has no known class.
+        Whether to raise `StoreError` for rows without a known class.
     """
 
     store: Store
@@ -62,7 +58,7 @@ class Blocks:
 
     def __post_init__(self) -> None:
         self._buffers = self._new_buffer(), self._new_buffer()
-        self._measures = False  # True if only the held-out rows count
+        self._measures = False  # True if only held-out rows have a cost
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -74,26 +70,30 @@ class Blocks:
         return RowBuffer(int(np.diff(self.starts).max(initial=0)), nnz, self.store.n_labels)
 
     def read(self, number: int, buffer: RowBuffer | None = None) -> Rows:
-        """Return the rows of a block, read into `buffer`; held-out rows have the cost 0."""
+        """Read block `number` into `buffer`; held-out rows have the cost 0."""
         return self.rows(int(self.starts[number]), int(self.starts[number + 1]), buffer)
 
     def each(self, starts: np.ndarray, numbers: Iterable[int]) -> Iterator[Rows]:
-        """Yield the rows of blocks that begin at `starts`, which are valid until the block after the next."""
+        """Yield the rows of the blocks `numbers`, with boundaries `starts`.
+
+        Two buffers alternate, so each block is valid until the block after the next is read.
+        """
         for at, number in enumerate(numbers):
             yield self.rows(int(starts[number]), int(starts[number + 1]), self._buffers[at % 2])
 
     @property
     def first_starts(self) -> np.ndarray:
-        """First row of each block of the first pass, and the number of rows."""
+        """Block boundaries of the first pass: first rows, followed by the number of rows."""
         if self.plan is None or len(self) > 1:
             return self.starts
         n_blocks = self.plan.first_blocks
         return self.starts[-1] * np.arange(n_blocks + 1) // n_blocks
 
     def rows(self, start: int, stop: int, buffer: RowBuffer | None = None) -> Rows:
-        """Return the rows of a block, or fewer if there is only one, read into `buffer`.
+        """Read the rows of a block into `buffer`.
 
-        A single block is read up to `stop`, and its rows stay in memory.
+        A single block stays in memory: only rows before `stop` that are not there yet are read, and any range
+        may be requested.
         """
         if len(self) == 1:
             buffer, first = self._buffers[0], 0
@@ -106,7 +106,7 @@ class Blocks:
         return self._without_held_out(buffer.span(start - first, stop - first))
 
     def _cuts(self, start: int, stop: int) -> list[int]:
-        """Return where to cut rows so that a part is as much as the plan allows to read at a time."""
+        """Cut a range of rows into reads of the size that the plan allows."""
         if (plan := self.plan) is None or start >= stop:
             return [start, stop] if start < stop else []
         row_bytes = plan.row_bytes + plan.label_bytes * -(-self.store.n_labels // self.store.n_rows)
@@ -129,20 +129,19 @@ class Blocks:
         return rows._replace(data=self._cast(rows, start), cost=self._costs(rows))
 
     def to_measure(self) -> Blocks:
-        """Return blocks of the same rows in which the held-out rows have the cost 1, and all others 0."""
+        """Return blocks of the same rows with cost 1 for held-out rows, and 0 for all other rows."""
         blocks = copy.copy(self)
         blocks._measures = True
         return blocks
 
     def without_values(self, start: int, stop: int) -> Rows:
-        """Return the rows of a block, which other processes read, with their labels and costs alone."""
+        """Read only labels, costs, groups and numbers of a block whose values other processes read."""
         columns = self.store.columns(np.array([[start, stop]]), {"labels", "cost", "qid", "numbers"})
         none = np.zeros(0)
         rows = Rows(none, np.zeros(0, np.int32), np.zeros(1, np.int64), none, none)._replace(**columns)
         return self._without_held_out(rows._replace(cost=self._costs(rows)))
 
     def _without_held_out(self, rows: Rows) -> Rows:
-        """Return rows with the cost 0 if they are held out."""
         if self.held_out is None:
             return rows
         is_held_out = self.held_out.has(rows.numbers)
@@ -151,7 +150,6 @@ class Blocks:
         return rows._replace(cost=np.where(is_held_out, 0.0, rows.cost))
 
     def _costs(self, rows: Rows) -> np.ndarray:
-        """Return C times the weights of the rows and of their classes."""
         cost = np.full(rows.n_rows, self.cost)
         if self.weighted and len(rows.cost):
             cost *= rows.cost
@@ -160,7 +158,7 @@ class Blocks:
         return cost
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:
-        """Return the values in `self.dtype`; raise `StoreError` if one overflows. Row 0 is number `first`."""
+        """Convert values to `self.dtype`; raise `StoreError` on overflow. `first` is the first row number."""
         with np.errstate(over="ignore", invalid="ignore"):
             data = rows.data.astype(self.dtype, copy=False)
         if data is not rows.data and (at := first_false(np.isfinite(data))) is not None:
@@ -172,7 +170,7 @@ class Blocks:
         return data
 
     def empty(self) -> Rows:
-        """Return no rows, in the dtypes of those that `read` returns."""
+        """Return zero rows in the dtypes of `read`."""
         indices = None if self.store.dense_rows else np.zeros(0, self.store.index_dtype)
         labels = np.zeros(0, LABEL_DTYPE)
         start = np.zeros(1, np.int64)

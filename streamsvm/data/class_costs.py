@@ -1,7 +1,7 @@
-"""Tables of costs: Δ(y, j) is the cost of predicting class j for a row of class y.
+"""Tables of misclassification costs: Δ(y, j) is the cost of predicting class j for a row of class y.
 
-A table is an ndarray of float32 of shape (k, k) with a row for each true class, in the order of the classes.
-Costs are from 0 to 1e30, and 0 on the diagonal.
+A table is float32 of shape (k, k), with one row per true class. Costs are from 0 to 1e30, and 0 on the
+diagonal.
 """
 
 from __future__ import annotations
@@ -25,20 +25,13 @@ _LARGEST = 1e30  # far from overflow in float32
 
 
 def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
-    """Read a table of costs.
+    """Read a cost table, float32 of shape (k, k), for k classes.
 
-    Parameters
-    ----------
-    source : path, DataFrame or array_like, shape (k, k)
-        Arrays and files ``.npy`` are in the order of `classes`. Any other file is CSV with the names of the
-        classes in the first line and in the first column, in any order. A DataFrame has these names in its
-        columns and its index.
-    classes : sequence of str, length k
+    Arrays and ``.npy`` files follow the order of `classes`. Other files are CSV with class names in the first
+    line and first column, in any order. A DataFrame has class names in its index and columns.
 
-    Raises
-    ------
-    InputError
-        If the table cannot be read, is not k by k, does not name each class once, or has invalid costs.
+    Raises `InputError` if the table is unreadable or not k by k, does not name each class once, or has
+    invalid costs.
     """
     where, k = "costs", len(classes)
     names: list[list[str]] = []
@@ -65,7 +58,7 @@ def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
 
 
 def check_costs(costs: np.ndarray, classes: Sequence[str], where: str) -> None:
-    """Raise `InputError` about `where` unless the values of `costs`, shape (k, k), are costs."""
+    """Raise `InputError` about `where` unless `costs`, shape (k, k), is a valid table."""
     bad = ~((costs >= 0) & (costs <= _LARGEST))
     np.fill_diagonal(bad, np.diagonal(costs) != 0)
     if bad.any():
@@ -79,15 +72,15 @@ def check_costs(costs: np.ndarray, classes: Sequence[str], where: str) -> None:
 
 def _open_npy(path: str) -> np.ndarray:
     try:
-        with durable.open_file(path, follow=True):  # nothing but a regular file
-            return np.lib.format.open_memmap(path, mode="r")  # refuses objects, which would be pickles
-    except Exception as error:  # NumPy's parser of headers raises whatever Python's own does
+        with durable.open_file(path, follow=True):  # only regular files
+            return np.lib.format.open_memmap(path, mode="r")  # rejects object arrays, which are pickled
+    except Exception as error:  # NumPy's header parser can raise any error
         found = isinstance(error, OSError) and durable.reason(error)
         raise InputError(f"{path}: {found or 'not numbers as NumPy saves them, or cut short'}") from None
 
 
 def _read_csv(path: str) -> tuple[list[np.ndarray], list[str], list[str]]:
-    """Return the rows of a table of numbers, the names of its rows, and those of its columns."""
+    """Return the values, the row names and the column names."""
     rows, names = [], []
     with _opened_text(path) as file:
         lines = csv.reader(file)
@@ -103,7 +96,7 @@ def _read_csv(path: str) -> tuple[list[np.ndarray], list[str], list[str]]:
 
 
 def _positions(names: Sequence[str], classes: Sequence[str], where: str) -> list[int]:
-    """Return the position of each class in `names`, which must be the classes in any order."""
+    """Return the position of each class in `names`, a permutation of the classes."""
     at = {name: position for position, name in enumerate(names)}
     for problem, wrong in ("is unknown", at.keys() - set(classes)), ("is missing", set(classes) - at.keys()):
         if wrong:
@@ -123,7 +116,7 @@ def _opened_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a text file but for comments, which begin with ``#``: their place, and the text."""
+    """Yield (place, stripped text) of the lines of a text file, except blanks and ``#`` comments."""
     with _opened_text(Path(path)) as file:
         for number, line in enumerate(file.read().split("\n"), 1):
             if line.strip() and not line.lstrip().startswith("#"):
@@ -134,19 +127,13 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
 
 
 def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
-    """Make the table of a tree of classes: the cost of a pair is the length of the path between them.
+    """Compute the cost table of a class tree: the cost of a pair is the length of the path between them.
 
-    Parameters
-    ----------
-    source : path or mapping of str to str
-        The parent of each node but the root; in a file a child and its parent a line, separated by white
-        space, or by a tab if names have blanks. Inner nodes may be classes, too.
-    classes : sequence of str, length k
+    `source` maps each node except the root to its parent, and may be a file with a child and its parent per
+    line, separated by white space, or by a tab if names contain blanks. Inner nodes may be classes.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be read, a node has two parents, or the classes are not of one tree.
+    Raises `InputError` if the file cannot be read, a node has two parents, or the classes are not in one
+    tree.
     """
     if isinstance(source, Mapping):
         where, edges = "tree", [("tree", list(map(class_name, edge))) for edge in source.items()]
@@ -167,7 +154,7 @@ def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
         if parents.setdefault(child, parent) != parent:
             first, second = (f"{printable(name)!r:.60}" for name in (parents[child], parent))
             raise InputError(f"{place}: {printable(child)!r:.60} has the parents {first} and {second}")
-    paths: list[list[str]] = []  # from the root to each class
+    paths: list[list[str]] = []  # path from the root to each class
     for name in classes:
         path = [name]
         while path[0] in parents:

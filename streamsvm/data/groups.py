@@ -1,4 +1,4 @@
-"""Groups of rows: sequences, whose rows stand together and have one ``qid``; and rows held out together."""
+"""Groups of rows: sequences of adjacent rows with one ``qid``, and rows that are held out together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamsvm.data.checks import first_false
 from streamsvm.data.names import column_of
 from streamsvm.errors import Call, InputError, Option, Remedy, StreamsvmError
 
-# What helps where a loss or model of sequences gets rows without groups.
+# Remedy when a loss or model of sequences gets rows without groups.
 GIVE_GROUPS = Remedy(
     "convert LIBSVM text with {}, or, in Python, give groups for a matrix or AnnData in memory",
     Call("convert", options=(Option("groups"),)),
@@ -26,7 +26,7 @@ def group_starts(qid: np.ndarray) -> np.ndarray:
 
 
 def in_group_order(qid: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return all row numbers with the groups in `order`; the rows of each group keep their order."""
+    """Return all row numbers with the groups in `order`; rows keep their order within a group."""
     starts = group_starts(qid)
     sizes = np.diff(starts)[order]
     before = np.cumsum(sizes) - sizes
@@ -34,10 +34,10 @@ def in_group_order(qid: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
-    """Return given groups, one value for each row, as ``qid``: 0, 1, ... in the order of the rows.
+    """Convert one group value per row to ``qid``: 0, 1, ... in row order.
 
-    Raises `error` if there is not one for each row, one is missing, or the rows of a group do not stand
-    together.
+    Raises `error` if the number of values is wrong, a value is missing, or the rows of a group are not
+    adjacent.
     """
     names = np.asarray(groups)
     if names.shape != (n_rows,):
@@ -60,9 +60,9 @@ def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np
 
 
 def group_hash(value: Any) -> int:
-    """Return a hash of the text of a value, from 0 to 2**63 - 1; -1 for a missing value.
+    """Hash the text of a value to 0..2**63 - 1; return -1 for a missing value.
 
-    Equal values of several files, or of several types, have equal hashes.
+    Equal values in different files or of different types have equal hashes.
     """
     if is_missing(value) or value == "":
         return -1
@@ -72,21 +72,20 @@ def group_hash(value: Any) -> int:
 
 
 def group_hashes(values: Iterable[Any]) -> np.ndarray:
-    """Return the hash of each value, int64."""
     return np.array(list(map(group_hash, values)), np.int64)
 
 
 def check_hashes(hashes: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
-    """Return hashes of rows; raise `InputError`, which names the `place` of the row, if one is -1."""
+    """Return the hashes; raise `InputError` at the `place` of the first row whose hash is -1."""
     if (row := first_false(hashes >= 0)) is not None:
         raise InputError(f"{place(row)} has no text or number to hold out by; give it one, or leave it out")
     return hashes
 
 
 def row_hashes(X: Any, values: Any, n_rows: int) -> np.ndarray:
-    """Return the hashes of the values by which the rows of a matrix are held out.
+    """Return the hash of the hold-out value of each row.
 
-    `values` may be the name of a column of a DataFrame, or of the ``obs`` of AnnData.
+    `values` may name a column of a DataFrame, or of ``obs`` of AnnData.
     """
     found = np.asarray(column_of(X, values, of_frame=True))
     if found.shape != (n_rows,):

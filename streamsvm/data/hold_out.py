@@ -1,4 +1,4 @@
-"""Rows that are held out of training, without a copy: a share of each class, or all rows of some groups."""
+"""Hold-out sets without copies: a fraction of each class, or all rows of some groups."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class HeldOutPart(NamedTuple):
-    """One of several parts of the rows.
+    """One of several parts of the rows of a store.
 
-    Their sizes differ by one row at most: rows are put in order by class (the first label of a row with
-    several; rows of weight 0 are a class) and, within a class, by a hash (the finalizer of SplitMix64, Steele
-    et al. 2014) of their numbers in the input. The parts take turns along this order, so each class is
-    divided evenly, too. Sequences stay whole: their part is a hash of their number.
+    By default, rows are sorted by class (the first label of a row with several; rows of weight 0 form a class
+    of their own) and by a hash of their number in the input (the finalizer of SplitMix64, Steele et al.
+    2014). Parts are assigned in turn along this order, so part sizes differ by at most one row, and each
+    class is divided evenly. A sequence is never divided: its part is a hash of its number.
 
-    With a column to hold out by, its values are put in the order of their hashes, and cut into parts where
-    these are nearest to their shares of the rows. Each has a value or more, if there are as many.
+    With a hold-out column, the values of the column are sorted by hash and cut near equal numbers of rows.
+    Each part has at least one value, if there are enough values.
     """
 
-    part: int  # from 0 on
-    part_of: np.ndarray  # uint8 or uint16: the part of each row, by its number in the data as given
-    n_values: tuple[int, ...] = ()  # of each part, of the column to hold out by
+    part: int  # number of the part, from 0
+    part_of: np.ndarray  # uint8 or uint16: part of each row, by row number in the input
+    n_values: tuple[int, ...] = ()  # values of the hold-out column in each part
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
-        """Return a mask of the rows of this part, by their numbers."""
+        """Return a mask of the rows in this part, from their numbers."""
         return self.part_of[numbers] == self.part
 
     def described(self, by: str | None) -> str | None:
-        """Say how many values of the column `by` are held out, and how many rows."""
+        """Describe how many values of the column `by`, and how many rows, are held out."""
         if not self.n_values:
             return None
         n, total, share = self.n_values[self.part], sum(self.n_values), (self.part_of == self.part).mean()
@@ -45,14 +45,10 @@ class HeldOutPart(NamedTuple):
 
 
 def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPart | None:
-    """Return the part of the rows of a store that the setting `hold_out` names, or None.
+    """Return the part of the rows that the setting `hold_out` names, or None.
 
-    Raises
-    ------
-    PlanError
-        If a store on disk has too many rows to divide them within `memory` bytes.
-    InputError
-        If the column to hold out by has too few values for this part, or divides a sequence.
+    Raises `PlanError` if dividing the rows of a store on disk takes more than `memory` bytes, and
+    `InputError` if the hold-out column has too few values for this part, or divides a sequence.
     """
     if hold_out is None:
         return None
@@ -70,19 +66,18 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
 
 
 def division_bytes(store: Store) -> int:
-    """Return the bytes that dividing the rows takes."""
+    """Return the bytes of memory for dividing the rows."""
     return (26 if store.held_out_by else 10) * store.n_rows
 
 
 def _pieces(store: Store, wanted: set[str]) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yield columns of the rows in pieces, which overlap by a row, each with its first row."""
+    """Yield (first row, columns) for pieces of the rows; each piece overlaps the piece before by one row."""
     for begin in range(0, store.n_rows, PIECE_ROWS):
         first = max(begin - 1, 0)
         yield first, store.columns(np.array([[first, min(begin + PIECE_ROWS, store.n_rows)]]), wanted)
 
 
 def _divide_values(store: Store, parts: int) -> HeldOutPart:
-    """Divide the values of the column to hold out by, in the order of their hashes."""
     n, hashes = store.n_rows, np.empty(store.n_rows, np.int64)
     for begin, columns in _pieces(store, {"hold_out_by", "qid"}):
         found = columns["hold_out_by"]
@@ -90,14 +85,14 @@ def _divide_values(store: Store, parts: int) -> HeldOutPart:
         if ((np.diff(columns.get("qid", found)) == 0) & (np.diff(found) != 0)).any():
             raise InputError(f"{store.path}: a sequence has two values of the column to hold out by")
     hashes.sort()
-    edges = np.append(np.flatnonzero(np.diff(hashes, prepend=-1)), n)  # where each value begins, and the end
+    edges = np.append(np.flatnonzero(np.diff(hashes, prepend=-1)), n)  # bounds of each value
     n_values, largest = len(edges) - 1, np.diff(edges).max()
     if n_values > 1 and 2 * largest > n:
         warn(StreamsvmWarning(f"{store.path}: one value to hold out by has {largest:,} of the {n:,} rows"))
     cuts = [0]
     nearest = np.searchsorted(edges[1:] + edges[:-1], 2 * n * np.arange(1, parts) / parts)
     for part, at in enumerate(nearest.tolist(), 1):
-        left = parts - part if parts <= n_values else 1  # values for the parts that follow
+        left = parts - part if parts <= n_values else 1  # values reserved for the remaining parts
         cuts.append(min(max(at, cuts[-1] + 1), n_values - left))
     bounds, part_of = hashes[edges[cuts[1:]]], np.empty(n, np.min_scalar_type(parts - 1))
     for _, columns in _pieces(store, {"hold_out_by", "numbers"}):
@@ -106,14 +101,13 @@ def _divide_values(store: Store, parts: int) -> HeldOutPart:
 
 
 def _divide(store: Store, parts: int) -> HeldOutPart:
-    """Divide the rows of each class."""
-    from streamsvm.kernels.random import GAMMA, mix  # numba takes long to load
+    from streamsvm.kernels.random import GAMMA, mix  # late, because numba is slow to import
 
-    # Names are the numbers in the input of a store of `convert`, which may be shuffled.
+    # A store of `convert` may be shuffled; its row names are the numbers in the input.
     own = {"names"} if [each.native for each in store.members] == [True] else set()
     label_shift = np.uint64(64 - store.n_classes.bit_length())
     number_mask = np.uint64(2 ** store.n_rows.bit_length() - 1)
-    keys = np.empty(store.n_rows, np.uint64)  # of each row its class, the first bits of a hash, its number
+    keys = np.empty(store.n_rows, np.uint64)  # bits of a key: class, start of the hash, row number
     part_of = np.empty(store.n_rows, np.min_scalar_type(parts - 1))
     for begin, columns in _pieces(store, {"labels", "numbers", "qid", "cost"} | own):
         numbers = columns["numbers"].astype(np.uint64)
@@ -132,7 +126,7 @@ def _divide(store: Store, parts: int) -> HeldOutPart:
 
 
 def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.ndarray:
-    """Return a mask of the rows ``begin:end`` of a store that have a positive weight and are not held out."""
+    """Return a mask of the rows ``begin:end`` with positive weight that are not held out."""
     part = held_out_part(settings.hold_out, store, settings.memory)
     wanted = set() if settings.sample_weight == NONE else {"cost"}
     wanted |= set() if part is None else {"numbers"}

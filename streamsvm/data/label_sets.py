@@ -1,4 +1,4 @@
-"""Rows with several labels each: parsing of `y`, and recoding to the order of other classes."""
+"""Rows with several labels: parsing of `y`, and recoding of label codes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,10 @@ _COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 
 
 class LabelLists(NamedTuple):
-    """Labels of rows that may have several each; row i has ``labels[indptr[i]:indptr[i + 1]]``.
+    """Label lists of multi-label rows; row i has ``labels[indptr[i]:indptr[i + 1]]``.
 
-    Attributes
-    ----------
-    labels : list, or ndarray of int, shape (n_labels,)
-        The labels as given, or numbers of `columns`.
-    indptr : ndarray of int64, shape (n_rows + 1,)
-    columns : ndarray, or None
-        The label of each column, if the labels were given as an indicator matrix.
+    If `columns` is not None, it has the label of each column of an indicator matrix, and `labels` has column
+    numbers, int of shape (n_labels,). Otherwise `labels` is a list. `indptr` is int64 of shape (n_rows + 1,).
     """
 
     labels: Any
@@ -35,19 +30,14 @@ class LabelLists(NamedTuple):
 
 
 def label_lists(y: Any, n_rows: int) -> LabelLists | None:
-    """Return the labels of `n_rows` rows that may have several each; None if `y` has one for each row.
+    """Return the labels of rows with several labels each; None if `y` has one label per row.
 
-    Parameters
-    ----------
-    y : sequence of collections, or array_like or scipy sparse matrix or array, shape (n_rows, k)
-        A list, tuple, set or array of labels for each row; or an indicator matrix of zeros and ones, which
-        is no nested list. Its classes are the numbers of its columns, or their names in a DataFrame.
+    `y` has a list, tuple, set or array of labels per row, or is an indicator matrix of zeros and ones, shape
+    (n_rows, k), dense or SciPy sparse. A nested list is not an indicator. Classes of an indicator are its
+    column numbers, or the column names of a DataFrame.
 
-    Raises
-    ------
-    InputError
-        If there are not `n_rows` of them, one of them is no collection, or an indicator has other values than
-        0 and 1.
+    Raises `InputError` if the length is not `n_rows`, only some rows have collections, or an indicator has
+    other values than 0 and 1.
     """
     import scipy.sparse
 
@@ -86,9 +76,9 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
 
 
 def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError, name: str = "X") -> Any:
-    """Return a matrix as CSR with sorted indices and without duplicates; the caller's stays as it is.
+    """Convert a matrix to CSR with sorted indices and without duplicates, without modifying the input.
 
-    Raises `error` if it is sparse and its arrays do not fit together: SciPy would read beyond them.
+    Raises `error` if the arrays of a sparse matrix are inconsistent, because SciPy would read out of bounds.
     """
     import scipy.sparse
 
@@ -96,7 +86,7 @@ def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError, name: s
         if getattr(matrix, "format", "") == "coo":
             matrix = type(matrix)((matrix.data, (matrix.row, matrix.col)), shape=matrix.shape)
         elif getattr(matrix, "format", "") in ("csr", "csc"):
-            copy.copy(matrix).check_format()  # a copy, which it may prune
+            copy.copy(matrix).check_format()  # a copy, because check_format may prune arrays
     except ValueError as wrong:
         remedy = Remedy("rows and columns are numbered from 0")
         raise error(f"{name} is a sparse matrix with wrong arrays: {wrong}", remedy=remedy) from None
@@ -113,9 +103,9 @@ def _check_length(found: int, n_rows: int) -> None:
 
 
 def known_codes(y: Any, n_rows: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the codes of labels among `classes`, for `with_label_sets`; None if each row has one label.
+    """Return (codes, indptr) of label lists for `with_label_sets`; None if each row has one label.
 
-    A `StreamsvmWarning` counts labels that are not among them.
+    Unknown and missing labels have negative codes, and a `StreamsvmWarning` counts them.
     """
     sets = label_lists(y, n_rows)
     if sets is None:
@@ -129,17 +119,9 @@ def known_codes(y: Any, n_rows: int, classes: np.ndarray) -> tuple[np.ndarray, n
 
 
 def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return lists of label codes with each code once, increasing, and without those below 0.
+    """Return (codes, indptr) of label lists with distinct, increasing codes, without negative codes.
 
-    Parameters
-    ----------
-    codes : ndarray of int, shape (n_labels,)
-    indptr : ndarray of int64, shape (n_rows + 1,)
-
-    Returns
-    -------
-    codes : ndarray of int32
-    indptr : ndarray of int64, shape (n_rows + 1,)
+    The codes are int32, and `indptr` is int64 of shape (n_rows + 1,).
     """
     n_rows, width = len(indptr) - 1, int(codes.max(initial=0)) + 1
     row_of = np.repeat(np.arange(n_rows), np.diff(indptr))
@@ -150,13 +132,13 @@ def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np
 
 
 def row_with_a_label_twice(codes: np.ndarray, indptr: np.ndarray, distinct: np.ndarray) -> int | None:
-    """Return the first row that has a code twice, or None; `distinct` is the `indptr` of `distinct_sets`."""
+    """Return the first row with a repeated code, or None; `distinct` is `indptr` of `distinct_sets`."""
     known = np.concatenate([[0], np.cumsum(codes >= 0)])[indptr]
     return first_true(np.diff(distinct) < np.diff(known))
 
 
 def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
-    """Return rows with the labels ``codes[indptr[i]:indptr[i + 1]]``, in any order; codes of -1 are left out.
+    """Return rows with the labels ``codes[indptr[i]:indptr[i + 1]]``, in any order, without negative codes.
 
     Raises `InputError` if a row has a label twice.
     """
@@ -169,13 +151,10 @@ def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
 
 
 def recode(rows: Rows, code_of: np.ndarray) -> Rows:
-    """Return rows in which each label code c is replaced by ``code_of[c]``; -1 for unknown labels.
+    """Replace each label code c by ``code_of[c]``; -1 marks unknown labels.
 
-    Parameters
-    ----------
-    rows : Rows
-    code_of : ndarray of int32, shape (n_codes + 1,)
-        The last entry is -1: the code of what is unknown already.
+    `code_of` is int32 of shape (n_codes + 1,). Its last entry, -1, is the code of labels that are already
+    unknown.
     """
     if len(rows.label_indptr):
         return with_label_sets(rows, code_of[rows.label_codes], rows.label_indptr)

@@ -1,4 +1,4 @@
-"""Memory plan: division of a budget between weights, blocks and scratch; cutting of blocks."""
+"""Memory plan: division of the budget between weights, blocks and scratch; cutting of blocks."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from streamsvm.errors import PlanError
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-# A block is filled by reads of this many bytes, as it holds them: more if there is much memory, fewer if
-# there is little. Smaller reads decode the chunks at their ends twice, larger ones leave less for the blocks.
+# Bytes per read while a block is filled, in the block's dtypes; more with much memory, fewer with little.
+# Smaller reads decode more boundary chunks twice, larger reads leave less memory for blocks.
 READ_BYTES = 2**26
-READS_OF_ROOM = 256  # reads in the memory that weights, duals and scratch leave, if it is much
-LEAST_READS = 8  # reads in that memory, if it is little: a read takes an eighth, and two blocks the rest
-# Rows that fit are one block from the second pass on. The first pass has at most so many blocks, of at least
-# so many bytes: it begins before all rows are read.
+READS_OF_ROOM = 256  # with much memory, a read takes 1/256 of the memory left for blocks
+LEAST_READS = 8  # with little memory, reads take an eighth, and two blocks the rest
+# If all rows fit, they are one block from the second pass on. The first pass has up to FIRST_BLOCKS blocks of
+# at least FIRST_BYTES, so that it can start before all rows are read.
 FIRST_BLOCKS = 16
 FIRST_BYTES = 2**26
-# Bytes of a block where the weights need the memory: rows are read in sequence, weights at random.
+# Bytes per block if the weights need the memory, because rows are read sequentially, but weights at random.
 SMALL_BLOCK = 2**22
-# Bytes that a process needs in addition to its plan: for the interpreter, libraries and compiled code.
+# Bytes beyond the plan, for the interpreter, libraries and compiled code.
 INTERPRETER = 120 * 2**20
-_SCAN_ROWS = 2**18  # row offsets read at a time while cutting blocks
-# Of a fit: with the same constants its plan is the same. New duals are held in memory until they are appended
-# to their files: in this fraction of the memory that weights and scratch leave.
+_SCAN_ROWS = 2**18  # row offsets per read while cutting blocks
+# Fraction of the memory left by weights and scratch that holds new duals until they are written to files. It
+# is constant, so that plans are reproducible.
 DUAL_SHARE = 1 / 8
-# Largest number of non-zeros times columns in a block: a few seconds of work, after which a run can commit or
-# stop. Fewer and larger blocks reach a smaller gap.
+# Maximum of non-zeros times columns per block: a few seconds of work between opportunities to commit or stop.
+# Fewer and larger blocks reach a smaller gap.
 BLOCK_WORK = 2**35
-# With at least so many classes, weights are sparse rows if the matrix does not fit the budget. With fewer
-# classes a feature's row of the matrix takes less than a page.
+# From this number of classes, weights are sparse rows if the matrix exceeds the budget. With fewer classes, a
+# matrix row of a feature takes less than a page.
 MANY_CLASSES = 1000
-# With at least so many classes, weights are sparse rows, with a common dual, whatever the budget, if the loss
-# allows it (docs/measurements/engine.md).
+# From this number of classes, weights are always sparse rows with a common dual, if the loss allows it
+# (docs/measurements/engine.md).
 COMMON_DUAL_CLASSES = 2000
 
 
@@ -49,37 +49,37 @@ COMMON_DUAL_CLASSES = 2000
 class Plan:
     """Memory of each part of a fit in bytes, decided before the first row is read.
 
-    Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
-    system caches as many of their pages as it has room for. Where there is a single block, duals of two
-    passes take what the budget has left. A training of rows in memory has no budget: its plan leaves sizes 0.
+    Memory-mapped files (large weights, duals of the last pass) are not counted, because the operating system
+    caches only as many of their pages as fit. With a single block, duals of two passes use the rest of the
+    budget. Training on rows in memory has no budget, and sizes of 0.
     """
 
-    dual_entries: int = 0  # most new duals held before they go to a file
-    weights_in_memory: bool = False  # or in memory-mapped files
-    average: bool = False  # there is memory for the average of the iterates, and it is wanted
+    dual_entries: int = 0  # capacity for new duals before they are written to a file
+    weights_in_memory: bool = False  # False if they are in memory-mapped files
+    average: bool = False  # the average of the iterates is wanted and fits
     sparse: bool = False  # the weights are sparse rows
-    pool_bytes: int = 0  # of these, what may be in memory: the rest is in a memory-mapped file
-    common_dual: bool = False  # most wrong classes of a row have one dual in common
-    memory: int = 0  # the budget: that of the settings, or less if the process may not use as much
-    fixed: int = 0  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
-    decode_bytes: int = 0  # the chunks being decoded, which `fixed` includes
+    pool_bytes: int = 0  # bytes of sparse rows kept in RAM; the rest is memory-mapped
+    common_dual: bool = False  # most wrong classes of a row share one dual
+    memory: int = 0  # budget: the setting, or the memory available to the process if less
+    fixed: int = 0  # everything but duals and blocks: weights in memory, chunks being decoded, scratch
+    decode_bytes: int = 0  # chunks being decoded, included in `fixed`
     dual_bytes: int = 0
-    block_bytes: int = 0  # the most that one block may take
-    held_blocks: int = 0  # 1 if there is but one; else the one being trained on and the next one
-    first_blocks: int = 1  # blocks of the first pass, if there is but one in later passes
-    read_bytes: int = 0  # the most that rows which are read at a time take in their block
-    read_copies: int = 0  # times that they are in memory meanwhile, beside the blocks
-    row_bytes: int = 0  # of each row in a block, without its non-zeros
-    nnz_bytes: int = 0  # of each non-zero in a block
+    block_bytes: int = 0
+    held_blocks: int = 0  # 1 for a single block; else 2: current and next block
+    first_blocks: int = 1  # blocks of the first pass, if later passes have one
+    read_bytes: int = 0  # maximum per read, counted as in the block
+    read_copies: int = 0  # copies of a read in memory, besides the blocks
+    row_bytes: int = 0  # per row in a block, without non-zeros
+    nnz_bytes: int = 0  # per non-zero in a block
     max_block_rows: int = 0
     max_block_nnz: int = 0
-    label_bytes: int = 0  # of each label in a block, if rows may have several
+    label_bytes: int = 0  # per label in a block of multi-label rows
     max_block_labels: int = 0
-    needs_cluster: bool = False  # whose workers hold the weights of each split, which are not counted
+    needs_cluster: bool = False  # workers hold the weights of each split, which are not counted
 
     @property
     def total(self) -> int:
-        """Maximum memory that the plan uses: less than the budget if the store is too small to fill it."""
+        """Maximum memory of the plan; below the budget if the store is too small to fill it."""
         return self.fixed + self.dual_bytes + self.read_copies * self.read_bytes + self.held_bytes
 
     @property
@@ -111,38 +111,37 @@ def make_plan(
     in_one_read: bool = False,
     **recorded: Any,
 ) -> Plan:
-    """Divide the budget: `shared` and scratch come first, then new duals, then blocks.
+    """Divide the budget: first `shared` and scratch, then new duals, then blocks.
 
-    All rows are one block if they fit.
+    All rows form one block if they fit.
 
     Parameters
     ----------
-    store : Store
     dtype : dtype
-        Of the weights.
+        Dtype of the weights.
     columns : int
-        Columns of the weights: one for each class, and padding.
+        Columns of the weights: one per class, and padding.
     memory : int
-        The budget in bytes.
+        Budget in bytes.
     keeps_duals : bool
         Whether new duals are held, for files or for inner passes.
     dual_ids, row_duals : int, optional
-        How many ids duals have, and how many a row may have; by default one for each class.
+        Number of dual ids, and maximum number of duals per row; by default one per class.
     rows_at_once : int
-        Rows of the longest group, if groups are visited as one: there must be room for its new duals.
+        Rows of the longest group if groups are visited as a unit; its new duals must fit.
     shared : int
-        Bytes of everything else that is in memory: weights, sparse rows.
+        Bytes of everything else in memory: weights, sparse rows.
     block_rows, most_block_bytes : int, optional
-        Largest rows and bytes of a block, if the budget allows more.
+        Upper limits of rows and bytes per block.
     held_row_bytes : int
-        Bytes of each row of a block that is trained on, beside those of any training.
+        Additional bytes per row of the current block.
     in_one_read : bool
-        True if a block is read at once: blocks that are only scored need not be large.
+        Whether each block is one read. Blocks that are only scored can be small.
     **recorded
-        Place of the weights, only recorded in the plan: `shared` includes their memory.
+        Further fields of the plan, such as the place of the weights, whose memory is part of `shared`.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_bytes)
-    scratch = columns * (4 * dtype.itemsize + 6 * 8 + 5) + 16 * columns  # the second for a sorted copy
+    scratch = columns * (4 * dtype.itemsize + 6 * 8 + 5) + 16 * columns  # the last term is for a sorted copy
     fixed = decode + scratch + shared + store.held_bytes
     entry = dtype.itemsize + dual_id_dtype(dual_ids or store.n_classes).itemsize
     row_duals = row_duals or store.n_classes
@@ -151,15 +150,15 @@ def make_plan(
         worst = store.n_rows * row_duals
         dual_entries = max(rows_at_once * row_duals, min(worst, int((memory - fixed) * DUAL_SHARE) // entry))
     dual_bytes = dual_entries * entry
-    # A non-zero: its value in the dtype of the weights, and its index. Of dense rows all values count.
+    # Value and index of a non-zero; dense rows store all values.
     nnz_bytes = dtype.itemsize + store.index_bytes
-    # A row: offset, label, norm, and cost, also times a share of C; its place in the order; its old and new
-    # duals; and the arrays of inner passes.
+    # Offset, label, norm, cost and scaled cost; position in the order; old and new duals; arrays of inner
+    # passes.
     row_bytes = (8 + 4 + 8 + 2 * 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
     row_bytes += 8 * (store.grouped + store.multilabel + store.held_out_by)
     row_bytes += held_row_bytes
     label_bytes = 4 * store.multilabel
-    # While it is read: as stored, twice if it is copied to be checked or converted, and transformed.
+    # During a read: the stored form, twice if copied for checks or conversion, plus transforms.
     stored = store.dtype.itemsize + store.index_bytes
     read = stored * (1 if store.native else 2) + store.extra_nnz_bytes
     read += dtype.itemsize * (dtype != store.dtype)
@@ -201,34 +200,34 @@ def make_plan(
 
 
 def dual_id_dtype(n_ids: int) -> np.dtype:
-    """Return the smallest unsigned integer type for the ids of duals, which mostly are classes."""
+    """Return the smallest unsigned dtype for `n_ids` ids of duals, which usually are classes."""
     return np.min_scalar_type(max(n_ids - 1, 0))
 
 
 def longest_group(store: Store) -> int:
-    """Return the number of rows of the longest group of a store that has groups."""
+    """Return the number of rows of the longest group of a store with groups."""
     return max((int(np.diff(rows).max()) for rows, _, _ in _units(store, Plan())), default=0)
 
 
 def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the rows of a store that no block divides, in pieces: single rows, or groups if there are any.
+    """Yield, in pieces, the boundaries of units that blocks do not divide: rows, groups or slices.
 
-    Of each unit come the first row, its first non-zero, and the bytes that a block takes for all before it,
-    from an arbitrary origin; then where the last one ends. Reads row offsets, and groups, once.
+    Each piece has three arrays: first rows, first non-zeros, and cumulative block bytes from an arbitrary
+    origin, for each unit and for the end of the last. Reads row offsets, and groups, once.
     """
     if store.units is not None:
         rows, offsets = store.units.rows, store.units.offsets
         cost = plan.nnz_bytes * offsets + plan.row_bytes * rows
-        if store.multilabel:  # as if all had the mean number of labels
+        if store.multilabel:  # estimated by the mean number of labels
             cost += plan.label_bytes * -(-store.n_labels // store.n_rows) * rows
         yield rows, offsets, cost
         return
-    held = 0  # the first row of a group that may go on in the next piece
+    held = 0  # first row of a group that may continue in the next piece
     for begin in range(0, store.n_rows, _SCAN_ROWS):
         end = min(begin + _SCAN_ROWS, store.n_rows)
         rows = np.arange(begin, end + 1)
         if store.grouped:
-            qid = store.groups(begin, min(end + 1, store.n_rows))  # one more row, to see whether a group ends
+            qid = store.groups(begin, min(end + 1, store.n_rows))  # one more row shows whether a group ends
             edges = begin + 1 + np.flatnonzero(qid[1:] != qid[:-1])
             rows = np.r_[held, edges, np.arange(end, end + (end == store.n_rows))]
             held = int(rows[-1])
@@ -240,9 +239,9 @@ def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, n
 
 
 def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
-    """Return where the non-zeros and the labels of `rows` begin, from 0 on, int64 of shape (2, len(rows)).
+    """Return the first non-zero and the first label of increasing `rows`, relative to ``rows[0]``.
 
-    `rows` increase. Those from the first to the last are read once; labels are 0 if each row has one.
+    The result is int64 of shape (2, len(rows)), with labels 0 if each row has one. The range is read once.
     """
     found, before = np.zeros((2, len(rows)), np.int64), [0, 0]
     for begin in range(int(rows[0]), int(rows[-1]), _SCAN_ROWS):
@@ -257,7 +256,7 @@ def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
 
 
 def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
-    """Return a budget that can hold the largest row (or group), and its non-zeros."""
+    """Return (sufficient budget, most non-zeros) for the largest row or group of the store."""
     largest = longest = 0
     for _, offsets, cost in _units(store, plan):
         largest = max(largest, int(np.diff(cost).max()))
@@ -268,7 +267,6 @@ def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
 
 
 def _too_small(store: Store, plan: Plan) -> PlanError:
-    """Return the error, with a sufficient budget, for a plan whose blocks cannot hold the largest unit."""
     need, longest = least_budget(store, plan)
     unit = "group of rows" if store.grouped else "row"
     return PlanError(
@@ -279,29 +277,16 @@ def _too_small(store: Store, plan: Plan) -> PlanError:
 
 
 def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
-    """Return the first row of each block, followed by the number of rows.
+    """Return the first row of each block, followed by the number of rows, int64 of shape (n_blocks + 1,).
 
-    A block is as many successive rows of the store as the plan allows, so that the result depends only on
-    the store and the plan. The rows of a group are never in two blocks. Reads the row offsets, and the
-    groups of a store that has them, once, in pieces.
+    A block has as many consecutive rows as the plan allows, so the result depends only on the store and the
+    plan. Groups are never divided. Row offsets and groups are read once, in pieces.
 
-    Parameters
-    ----------
-    store : Store
-    plan : Plan
-
-    Returns
-    -------
-    ndarray of int64, shape (n_blocks + 1,)
-
-    Raises
-    ------
-    PlanError
-        If the budget cannot hold the largest row, or group of rows; says which budget can.
+    Raises `PlanError`, with a sufficient budget, if the budget cannot hold the largest row or group.
     """
     starts = [0]
     limits = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
-    # A slice may be read in several parts, but not a row, or group.
+    # A slice may be read in several parts, but a row or group is one read.
     longest = plan.block_bytes if store.units else min(plan.block_bytes, plan.read_bytes)
     rows_left, nnz_left, bytes_left = limits
     for rows, offsets, cost in _units(store, plan):
@@ -313,10 +298,10 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
             by_nnz = int(np.searchsorted(offsets, offsets[at] + nnz_left, side="right")) - 1
             by_bytes = int(np.searchsorted(cost, cost[at] + bytes_left, side="right")) - 1
             end = max(at, min(by_rows, by_nnz, by_bytes, n))
-            if end == at:  # the next row, or group, does not fit what is left
+            if end == at:  # the next unit does not fit in the rest of the block
                 row = int(rows[at])
-                if starts[-1] == row:  # nor an empty block
-                    end = at + 1  # it has more than the largest block should, but fits in memory
+                if starts[-1] == row:  # nor in an empty block
+                    end = at + 1  # it exceeds a row or non-zero limit, but fits in memory
                 else:
                     starts.append(row)
                     rows_left, nnz_left, bytes_left = limits
@@ -329,7 +314,7 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
 
 
 def available_memory() -> int:
-    """Return the bytes that are left for this process and for cached pages of its files."""
+    """Return the bytes that are still available to this process and the page cache of its files."""
     available = memory_limit() - private_memory()
     with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
         line = next(line for line in file if line.startswith("MemAvailable:"))
@@ -340,16 +325,16 @@ def available_memory() -> int:
 def private_memory() -> int:
     """Return the bytes of memory that this process uses now, without memory-mapped files.
 
-    On systems that do not report this (Linux does), the peak of all resident memory.
+    Systems other than Linux report the peak of all resident memory instead.
     """
     found = _status().get("RssAnon")
     return _peak_resident() if found is None else found
 
 
 def peak_private_memory() -> int:
-    """Return the peak memory since `forget_peak`, less the memory-mapped files that are resident now.
+    """Return the peak memory since `forget_peak`, minus the memory-mapped files resident now.
 
-    It had more or less of them at its peak: the system says no more.
+    This is an estimate, because the system does not report the memory-mapped files at the peak.
     """
     status = _status()
     if not {"VmHWM", "VmRSS", "RssAnon"} <= status.keys():
@@ -358,13 +343,13 @@ def peak_private_memory() -> int:
 
 
 def forget_peak() -> None:
-    """Let `peak_private_memory` begin anew, where the system can."""
+    """Reset `peak_private_memory`, if the system supports it."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
 
 def _status() -> dict[str, int]:
-    """Read the memory figures of this process from /proc (Linux), in bytes."""
+    """Return the memory figures in /proc/self/status (Linux) in bytes."""
     try:
         with open("/proc/self/status") as file:
             lines = [line.split() for line in file if line.endswith(" kB\n")]

@@ -1,4 +1,4 @@
-"""Names of features, and matching of the columns of data with those of a model."""
+"""Feature names, and matching of data columns with model features."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from streamsvm.data.rows import Rows, kept_values, with_matrix
 from streamsvm.data.value_kinds import SAMPLE_VALUES
 from streamsvm.errors import FeatureError, InputError, Message, Remedy, StreamsvmWarning, warn
 
-_LEAST_KNOWN = 0.1  # of the non-zeros
-_SHOWN_NAMES = 3  # names that an error lists
+_LEAST_KNOWN = 0.1  # fraction of the non-zeros
+_SHOWN_NAMES = 3  # names listed in a message
 
 
 def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
-    """Return the column labels of a table as text; None if they only count the columns: 0, 1, 2, ...
+    """Return column labels as text; None if they are just 0, 1, 2, ...
 
-    A name that occurs again is followed by -1, -2, ..., as ``AnnData.var_names_make_unique`` numbers it. A
-    `StreamsvmWarning`, which begins with `where`, says how many are.
+    Repeated names get the suffixes -1, -2, ..., as in ``AnnData.var_names_make_unique``. A `StreamsvmWarning`
+    that begins with `where` counts them.
     """
     names = [label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label) for label in labels]
     if all(name == str(column) for column, name in enumerate(names)):
@@ -39,7 +39,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
 
 
 def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
-    """Return the names made distinct, and those that were repeated; the new names are added to `taken`."""
+    """Return distinct names, and the names that were repeated; adds new names to `taken`."""
     found, times = [], Counter[str]()
     seen: set[str] = set()
     for name in names:
@@ -55,22 +55,21 @@ def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMatch:
-    """Match of the features of the data with those of a model.
+    """Match between the features of the data and of a model.
 
     Attributes
     ----------
     columns : ndarray of int32 or int64, shape (n_features,), or None
-        The model's column of each column of the data, -1 for those that the model does not know; None if
-        each column is the model's column of the same number.
+        Model column of each data column, -1 if unknown to the model. None is the identity.
     message : Message or None
-        Warning about the match, on one line; None if nothing is worth one.
+        One-line warning about the match, if any.
     """
 
     columns: np.ndarray | None = None
     message: Message | None = None
 
     def warn(self, sample: Any, where: str) -> None:
-        """Issue the message, if there is one, as a `StreamsvmWarning`, and `warn_of_unknown_features`.
+        """Issue `message` as a `StreamsvmWarning`, and `warn_of_unknown_features` for a sample.
 
         `sample` is rows or a matrix of the data before matching, and `where` names the data.
         """
@@ -84,7 +83,7 @@ class FeatureMatch:
 
 
 def warn_of_unknown_features(n_known: int, n_unknown: int, where: str) -> None:
-    """Warn if fewer than a tenth of the non-zeros of data are in features that the model knows."""
+    """Warn if the model knows the features of fewer than a tenth of the non-zeros."""
     if (share := n_known / max(n_known + n_unknown, 1)) < _LEAST_KNOWN and n_unknown:
         of_known = f"only {share:.2%} of the non-zeros are in features that the model knows"
         warn(f"{where}: {of_known}; the predictions may be worth little")
@@ -98,27 +97,12 @@ def match_features(
     model: str = "the model",
     encoding: Mapping[str, Any] | None = None,
 ) -> FeatureMatch:
-    """Find the features of the data among those of a model.
+    """Match data features to model features: by name if both have names, else by position.
 
-    They are matched by name if both sides have names, whatever their order, and by position otherwise.
+    Names are distinct, or None. `where` and `model` name the data and the model in messages, and `encoding`
+    is the record of how table columns became features of the model.
 
-    Parameters
-    ----------
-    names, model_names : sequence of str, or None
-        Without duplicates; None if features have no names.
-    where, model : str
-        Names of the data and the model in messages.
-    encoding : mapping, optional
-        Record of how columns of a table became the features of the model.
-
-    Returns
-    -------
-    FeatureMatch
-
-    Raises
-    ------
-    FeatureError
-        If both sides have names, and no name in common, or the data has no feature of a column of the table.
+    Raises `FeatureError` if no name is common, or the data lacks a table column that the model needs.
     """
     if names is None and model_names is None:
         return FeatureMatch()
@@ -149,7 +133,7 @@ def match_features(
             f"{examples(model_names)}; the data's are {examples(names)}); give data with names of the same "
             "kind, such as IDs of genes where the model has IDs"
         )
-    there = present.union(name.partition("=")[0] for name in names)  # columns of categories, too
+    there = present.union(name.partition("=")[0] for name in names)  # includes columns of categories
     for each in (encoding or {}).get("columns", ()):
         if each["name"] not in there:
             raise FeatureError(f"{where} has no column {each['name']!r}, which {model} needs; add it")
@@ -165,7 +149,7 @@ def match_features(
 
 
 def encoded_names(column: Mapping[str, Any]) -> list[str]:
-    """Return the names of the features of a column of a table, by its record (docs/formats.md)."""
+    """Return the feature names of a table column from its record (docs/formats.md)."""
     name, values = column["name"], column.get("values")
     own = [name + " (year)" * (column.get("date") == "years")]
     own = own if values is None else [f"{name}={value}" for value in values]
@@ -173,17 +157,11 @@ def encoded_names(column: Mapping[str, Any]) -> list[str]:
 
 
 def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
-    """Return rows with column j moved to ``columns[j]``, or left out if that is below 0; norms stay as given.
+    """Move column j of the rows to ``columns[j]``, or drop it if that is negative; norms are unchanged.
 
-    The arrays of values are new. Indices increase within each row, in the dtype of `columns`.
-
-    Parameters
-    ----------
-    rows : Rows
-    columns : ndarray of int32 or int64, shape (n_old_features,)
-        Distinct but for those below 0.
-    n_features : int
-        Features of the result; those that no column is moved to are 0.
+    `columns` is int32 or int64 of shape (n_old_features,), and its non-negative entries are distinct. The
+    arrays of values are new, and indices have the dtype of `columns`. The result has `n_features` features;
+    features without a source column are 0.
     """
     if rows.dense:
         known = np.flatnonzero(columns >= 0)
@@ -191,7 +169,7 @@ def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
         sources[columns[known]] = known
         matrix = np.empty((rows.n_rows, n_features), rows.data.dtype)
         old = rows.data.reshape(rows.n_rows, len(columns))
-        np.take(old, sources.clip(min=0), axis=1, out=matrix, mode="clip")  # which needs no copy
+        np.take(old, sources.clip(min=0), axis=1, out=matrix, mode="clip")  # avoids a buffered copy
         matrix[:, sources < 0] = 0
         return with_matrix(rows, matrix)
     moved = rows._replace(indices=columns[rows.features])
@@ -203,7 +181,7 @@ def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
 def sort_rows(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `data` and `indices` with indices increasing within each row; may modify its arguments."""
+    """Return `data` and `indices` sorted by index within each row; may modify its arguments."""
     import scipy.sparse
 
     matrix = scipy.sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features))
@@ -219,7 +197,7 @@ def examples(names: Sequence[str]) -> str:
 
 
 def column_of(X: Any, values: Any, *, of_frame: bool = False) -> Any:
-    """Return values; of a text, the column of ``obs`` with this name, or of a DataFrame if `of_frame`."""
+    """Return `values`; if it is text, return the column of ``obs``, or of a DataFrame if `of_frame`."""
     if not isinstance(values, str):
         return values
     is_frame = of_frame and not hasattr(X, "obsm")

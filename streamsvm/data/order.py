@@ -1,12 +1,12 @@
-"""Detection of rows in groups of alike labels: sorted by label, or by something related to it.
+"""Detection of rows that are not shuffled: successive rows with similar labels.
 
-Rows learned from in such an order make a worse model than the same rows shuffled, and each is predicted
-after others of its label, so that the progressive accuracy is no estimate of any accuracy on new data.
+Training on such rows gives a worse model than training on shuffled rows. Progressive accuracy is then too
+high, because each row is predicted after similar rows.
 
-The measure is Cramér's V of the label of a row and the group of successive rows that it stands in, less
-the bias that few rows a group give it (Bergsma 2013): about 0 in random order, 1 where the group tells the
-label. Rows of which a part V stands sorted and the others anywhere have about this V. From 0.2 on the
-progressive accuracy is several points too high.
+The measure is Cramér's V between the label of a row and its group of successive rows, corrected for the bias
+of small groups (Bergsma 2013). It is about 0 in random order, and 1 if the group determines the label. If a
+fraction V of the rows is sorted and the rest is random, it is about V. From 0.2 on, progressive accuracy is
+several points too high.
 """
 
 from __future__ import annotations
@@ -27,29 +27,23 @@ STREAM_WARNING = Message(
     Remedy("shuffle the input first, or fit a store that {} has shuffled", Call("convert")),
 )
 _MIN_ASSOCIATION = 0.2
-_MIN_DEVIATIONS = 15  # standard deviations from random order: few rows may be so by chance
-# In a stream, runs of a few alike labels do not matter, longer ones do; its first rows are no reason to warn.
+_MIN_DEVIATIONS = 15  # significance threshold in standard deviations, for small data
+# Defaults for streams: short runs of a label are harmless, and the first rows are too few for a warning.
 _GROUP_ROWS = 32
 _MIN_GROUPS = 8
 
 
 class LabelGroups:
-    """Counter of labels by groups of successive rows, in memory proportional to the classes.
+    """Label counts per group of successive rows, in memory proportional to the number of classes.
 
-    Parameters
-    ----------
-    state : array_like, shape (3, n_classes), optional
-        To go on from.
-    size : int
-        Rows a group. The last ones count when they make a group.
-    fewest : int
-        With fewer groups, the association is 0.
+    Groups have `size` rows; an incomplete last group is ignored. With fewer than `fewest` groups, the
+    association is 0. A saved `state` can be continued.
 
     Attributes
     ----------
     state : ndarray of float64, shape (3, n_classes)
-        The sum of the squares of what each group has of a class, the rows that all groups have of it,
-        and those of the group begun.
+        Per class: sum over groups of squared counts, total count in complete groups, and count in the current
+        group.
     """
 
     def __init__(self, state: Any = (), size: int = _GROUP_ROWS, fewest: int = _MIN_GROUPS) -> None:
@@ -58,7 +52,7 @@ class LabelGroups:
         self.state = np.array(state, np.float64).reshape(3, -1)
 
     def add(self, labels: np.ndarray) -> None:
-        """Add the class codes of the next rows; those below 0 are left out."""
+        """Add the class codes of the next rows, without negative codes."""
         labels = labels[labels >= 0].astype(np.int64)
         if len(labels) == 0:
             return
@@ -84,14 +78,14 @@ class LabelGroups:
 
     @property
     def association(self) -> float:
-        """Cramér's V of label and group; 0 if it is not significant."""
+        """Cramér's V of label and group; 0 if not significant."""
         squares, counts, _ = self.state[:, self.state[1] > 0]
         n, k = counts.sum(), len(counts)
         n_groups = n // self.size
         if k < 2 or n_groups < self.fewest:
             return 0.0
         freedom = (k - 1) * (n_groups - 1)
-        excess = (squares / counts).sum() / self.size - 1 - freedom / (n - 1)  # of chi-squared, over n
+        excess = (squares / counts).sum() / self.size - 1 - freedom / (n - 1)  # chi-squared excess / n
         if excess * n < _MIN_DEVIATIONS * np.sqrt(2 * freedom):
             return 0.0
         largest = min(size - (size - 1) ** 2 / (n - 1) for size in (k, n_groups)) - 1
@@ -99,15 +93,15 @@ class LabelGroups:
 
     @property
     def alike(self) -> bool:
-        """True if the rows come in groups of alike labels."""
+        """True if successive rows have similar labels."""
         return self.association >= _MIN_ASSOCIATION
 
 
 def block_warning(store: Store, n_blocks: int) -> str | None:
-    """Return a warning if the blocks of a store hold different labels, else None; reads all labels."""
+    """Return a warning if the blocks of a store have different labels, else None; reads all labels."""
     if store.shuffled or n_blocks < 2:
         return None
-    # Of one size, for a short last block would weigh too much.
+    # Groups of equal size, because a short last block would get too much weight.
     groups = LabelGroups(size=store.n_rows // n_blocks, fewest=2)
     for start in range(0, store.n_rows, PIECE_ROWS):
         groups.add(store.labels(start, min(start + PIECE_ROWS, store.n_rows)))

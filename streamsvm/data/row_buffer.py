@@ -1,4 +1,4 @@
-"""Arrays in which the rows of a block are put together from several reads."""
+"""Reusable arrays that collect the rows of a block from several reads."""
 
 from __future__ import annotations
 
@@ -12,19 +12,10 @@ _OF_VALUES = POINTERS["indptr"]
 
 
 class RowBuffer:
-    """Arrays for the rows of one block after another.
+    """Arrays for the rows of one block after another; memory pages are allocated on first use.
 
-    The system provides their pages when rows are first put there.
-
-    Parameters
-    ----------
-    n_rows, nnz, n_labels : int
-        The most that a block has; labels only if rows may have several.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows of the block that are there.
+    The capacities are `n_rows`, `nnz` and `n_labels` (0 for single-label rows). The attribute `n_rows` counts
+    the rows of the current block so far.
     """
 
     def __init__(self, n_rows: int, nnz: int, n_labels: int) -> None:
@@ -34,11 +25,11 @@ class RowBuffer:
         self.begin(n_rows)
 
     def begin(self, n_rows: int) -> None:
-        """Begin a block of `n_rows` rows."""
+        """Start a block of `n_rows` rows."""
         self.n_rows, self._wanted, self._rows = 0, n_rows, self._arrays
 
     def append(self, part: Rows) -> None:
-        """Add the next rows of the block: a copy, unless they are all of its rows."""
+        """Append the next rows of the block: copied, unless they are the whole block."""
         if part.n_rows == self._wanted:
             self._rows, self.n_rows = part, part.n_rows
             return
@@ -59,7 +50,7 @@ class RowBuffer:
                 getattr(self._rows, target)[begin : begin + len(values)] = values
 
     def _new_arrays(self, like: Rows) -> Rows:
-        arrays: dict[str, Any] = {"indices": None}  # of dense rows
+        arrays: dict[str, Any] = {"indices": None}
         for name, array in pointed_to(like, Rows._fields):
             is_absent = name in self._sizes.keys() - {*_OF_VALUES, "label_codes"} and not len(array)
             arrays[name] = np.empty(0 if is_absent else self._sizes[name], array.dtype)
@@ -68,7 +59,7 @@ class RowBuffer:
         return Rows(**arrays)
 
     def span(self, start: int, stop: int) -> Rows:
-        """Return views of rows of the block that are there."""
+        """Return views of some of the rows appended so far."""
         assert self._rows is not None
         is_all = (start, stop) == (0, len(self._rows.labels))
         return self._rows if is_all and self._rows is not self._arrays else row_span(self._rows, start, stop)

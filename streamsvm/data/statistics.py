@@ -1,10 +1,10 @@
-"""Statistics of features, from one reading of the rows, in float64 and in the order of the rows.
+"""Statistics of features from one pass over the rows, in float64.
 
-Each takes its terms one by one in the order of the rows. Deviations are summed from the running mean (Welford
-1962): the difference of two sums of squares would lose the variance of a feature whose mean is large. Long
-data are cut into spans of rows, which depend on nothing but the number of rows; each span begins anew, and
-the spans are joined in their order (Chan et al. 1979), as zeros are at the end. So the bits depend neither on
-how the rows were cut into pieces, nor on how many threads read them.
+Rows are added one by one in order. Deviations are summed from the running mean (Welford 1962), because a
+difference of two sums of squares is inaccurate for features with a large mean. Long data are cut into spans
+that depend only on the number of rows. Spans are accumulated separately and joined in order (Chan et al.
+1979); zeros are added at the end in the same way. The bits therefore depend neither on the size of reads nor
+on the number of threads.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 from streamsvm.data.checks import PIECE_ELEMENTS
 from streamsvm.data.rows import Rows, row_span
 
-BYTES_PER_FEATURE = {"counts": 8, "moments": 32}  # of a feature
+BYTES_PER_FEATURE = {"counts": 8, "moments": 32}
 _MIN_SPAN_ROWS, _MAX_SPANS = 2**17, 64
-_PIECE_FEATURES = 2**16  # features of two spans that are joined at a time
-_SAMPLE_SLICES, _SLICE_ROWS = 8, 128  # of a dense matrix, to see whether most of its values are 0
+_PIECE_FEATURES = 2**16  # features joined at a time
+_SAMPLE_SLICES, _SLICE_ROWS = 8, 128  # sample of a dense matrix, to estimate the fraction of zeros
 _SLICE_VALUES = 2**18
 
 
@@ -33,12 +33,12 @@ class Statistics:
     ----------
     n_rows : int
     count : ndarray of float64, shape (n_features,)
-        Rows in which the feature is not 0.
+        Number of rows in which the feature is not 0.
     moments : ndarray of float64, shape (3, n_features)
-        Of the values that are not 0: their mean, the sum of their squared deviations from it, and the largest
-        absolute value. Its shape is (0, n_features) if only counts were wanted.
+        Mean, sum of squared deviations from the mean, and largest absolute value of the non-zero values. The
+        shape is (0, n_features) if only counts are gathered.
     centred : bool
-        True if means of features were subtracted since, which leaves the variance as it is, and nothing else.
+        Whether feature means have been subtracted since; then only the variance is valid.
     """
 
     n_rows: int
@@ -52,20 +52,20 @@ class Statistics:
 
     @property
     def mean(self) -> np.ndarray:
-        """Mean over all rows, zeros included."""
+        """Mean over all rows, including zeros."""
         found: np.ndarray = self.moments[0] * (self.count / max(self.n_rows, 1))
         return found
 
     @property
     def variance(self) -> np.ndarray:
-        """Variance over all rows, zeros included; the sum of squares is divided by the number of rows."""
+        """Variance over all rows, including zeros, with the divisor `n_rows`."""
         centre, deviations, _ = self.moments
         n = max(self.n_rows, 1)
         share = self.count / n
         return deviations / n + centre**2 * share * (1 - share)
 
     def times(self, weights: np.ndarray) -> Statistics:
-        """Return the statistics of the features multiplied by `weights`, which are above 0."""
+        """Return the statistics of features multiplied by `weights`, which are positive."""
         if self.kind == "counts":
             return self
         moments = self.moments * [weights, weights**2, weights]
@@ -77,23 +77,19 @@ class Statistics:
 
 
 class StatisticsBuilder:
-    """Accumulator of the statistics of rows that come in pieces, span by span.
+    """Accumulator of statistics over pieces of rows, span by span.
 
-    Parameters
-    ----------
-    n_rows, n_features : int
-        Of all rows together; their indices must be below `n_features`.
-    kind : {"counts", "moments"}
+    `n_rows` is the total over all pieces; feature indices must be below `n_features`.
     """
 
     def __init__(self, n_rows: int, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
-        from streamsvm.kernels import csr as kernels  # numba takes long to load
+        from streamsvm.kernels import csr as kernels  # late, because numba is slow to import
 
         self._kernels = kernels
-        self._stops = [stop for _, stop in spans(n_rows)[:-1]]  # of the spans that another follows
+        self._stops = [stop for _, stop in spans(n_rows)[:-1]]  # ends of all spans but the last
         self._n_features, self._kind = n_features, kind
         self._done = 0
-        self._before: Statistics | None = None  # of the spans that are complete
+        self._before: Statistics | None = None  # statistics of the complete spans
         self._begin_span()
 
     def _begin_span(self) -> None:
@@ -102,7 +98,7 @@ class StatisticsBuilder:
         self._moments = np.zeros((self._n_features, 3 if self._kind == "moments" else 0))
 
     def add_rows(self, rows: Rows, kept: np.ndarray | None = None) -> None:
-        """Add the next rows, CSR or dense; if given, those `kept`, bool (m,)."""
+        """Add the next rows, CSR or dense; only rows in the mask `kept`, shape (m,), if given."""
         if not rows.dense:
             self.add(rows.indptr, rows.data, rows.features, kept)
             return
@@ -116,7 +112,7 @@ class StatisticsBuilder:
     def add(
         self, indptr: np.ndarray, data: np.ndarray, indices: np.ndarray, kept: np.ndarray | None = None
     ) -> None:
-        """Add the next rows in CSR, shape (m + 1,), (nnz,) and (nnz,); if given, those `kept`, bool (m,)."""
+        """Add the next m rows as CSR arrays; only rows in the mask `kept`, shape (m,), if given."""
         row, n_rows = 0, len(indptr) - 1
         while row < n_rows:
             stop = min(n_rows, row + self._stops[0] - self._done) if self._stops else n_rows
@@ -138,19 +134,19 @@ class StatisticsBuilder:
                 self._begin_span()
 
     def result(self) -> Statistics:
-        """Return the statistics of the rows so far; no rows can be added afterwards."""
+        """Return the statistics so far; no rows can be added afterwards."""
         span = Statistics(self._n_kept, self._count, np.ascontiguousarray(self._moments.T))
         return span if self._before is None else _add(self._before, span)
 
 
 def spans(n_rows: int) -> list[tuple[int, int]]:
-    """Return the bounds (start, stop) of the spans of `n_rows` rows; there is at least one."""
+    """Return the (start, stop) bounds of the spans of `n_rows` rows; at least one span."""
     length = max(_MIN_SPAN_ROWS, -(-n_rows // _MAX_SPANS))
     return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
 
 
 def _add(first: Statistics, second: Statistics) -> Statistics:
-    """Return the statistics of two spans of rows together, in the arrays of the first."""
+    """Combine the statistics of two spans, in the arrays of the first."""
     n_rows = first.n_rows + second.n_rows
     if first.kind == "counts":
         first.count[:] += second.count
@@ -169,14 +165,14 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
 
 
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
-    """Return the bytes of memory that gathering takes; joining several spans needs two copies more."""
+    """Return the bytes of memory for gathering; several spans take three copies."""
     return BYTES_PER_FEATURE[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)
 
 
 def is_mostly_filled(shape: tuple[int, int], parts: Callable[[int, int], Iterable[np.ndarray]]) -> bool:
-    """Return True if at least half of the values of a sample of rows are not 0.
+    """Return True if at least half of the values in a sample of rows are not 0.
 
-    `parts` gives the values of the rows from one to before another, in one or more parts.
+    ``parts(start, stop)`` returns the values of a range of rows, in one or more arrays.
     """
     n_rows, n_columns = shape
     length = min(n_rows, _SLICE_ROWS, max(1, _SLICE_VALUES // max(1, n_columns)))

@@ -1,4 +1,4 @@
-"""Kinds of values, to detect data that was prepared differently from the training data."""
+"""Detection of data that was prepared differently from the training data."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from streamsvm.errors import Remedy, StreamsvmWarning, warn
 
-VALUES_IN = "values_in"  # entry of the records of runs and models
-SAMPLE_VALUES = 2**16  # that are looked at before a prediction
-_FIRST = 1000  # values that are looked at before all others
+VALUES_IN = "values_in"  # entry of run and model records
+SAMPLE_VALUES = 2**16  # values checked before a prediction
+_FIRST = 1000  # values checked before the rest
 
 
 class ValuesIn(NamedTuple):
-    """Entry `VALUES_IN` of a record."""
+    """Content of the record entry `VALUES_IN`."""
 
     integers: bool
     largest: float
@@ -23,7 +23,7 @@ class ValuesIn(NamedTuple):
 
 def describe_values(values: np.ndarray) -> ValuesIn:
     """Return whether all values are integers, and the largest magnitude."""
-    # Most other values are seen at once.
+    # Shortcut: most non-integer data is detected in the first values.
     integers = all((np.floor(part) == part).all() for part in (values[:_FIRST], values))
     return ValuesIn(integers, max(float(values.max(initial=0)), -float(values.min(initial=0))))
 
@@ -31,12 +31,11 @@ def describe_values(values: np.ndarray) -> ValuesIn:
 def warn_of_difference(
     values: np.ndarray, record: Mapping[str, Any], transforms: Iterable[Any], where: str
 ) -> None:
-    """Issue a `StreamsvmWarning` if values are of another kind than those of the training data.
+    """Issue a `StreamsvmWarning` if the values look different from the training data in `record`.
 
-    That is, whole numbers alone, beyond the largest value of training data with other numbers: mostly counts
-    where the model knows logarithms; or other numbers where the training data had whole numbers alone.
-    `record`, of a run or a model, describes those. One of the `transforms` may refuse other values than
-    counts itself.
+    Two cases are reported: integers above the largest non-integer training value, such as counts for a model
+    of logarithms; and non-integers for a model of integers. Models with the transform ``counts`` are skipped,
+    because the transform checks its input.
     """
     entry = None if any(each.name == "counts" for each in transforms) else record.get(VALUES_IN)
     if entry is None:

@@ -1,1 +1,1 @@
-"""The run directory: duals, commits and recovery, by which training survives being killed at any instant."""
+"""Run directory: duals, commits and recovery, so that training can resume after a kill at any time."""

@@ -1,4 +1,4 @@
-"""Run directory: the names in it, the contents of ``run.json``, and the lock of its writer."""
+"""Run directory: file names, the content of ``run.json``, and the writer's lock."""
 
 from __future__ import annotations
 
@@ -15,28 +15,18 @@ from streamsvm.errors import Call, Option, Remedy, RunError
 from streamsvm.settings.field import changes_of
 from streamsvm.settings.fit import Settings
 
-# Entries of run.json that `resume` may change: commits made before the change still belong to the run.
+# Entries of run.json that `resume` may change without invalidating earlier commits.
 _CHANGEABLE = {
-    "settings": {*changes_of(Settings), "gap"}, "store": {"path"}, "input": {"inputs"},  # the gap with `tol`
+    "settings": {*changes_of(Settings), "gap"}, "store": {"path"}, "input": {"inputs"},  # gap follows tol
 }  # fmt: skip
 
 
 class RunDir:
-    """Names of the files and folders in a run directory.
+    """Paths of the files and folders in a run directory, which need not exist, and the state of its lock.
 
-    Attributes
-    ----------
-    path : Path
-    settings, weights, average_delta, sparse_weights, costs : Path
-    commit, metrics, model, base, lock, report, tuning, tuned, trials, data, valid : Path
-        Files and folders of the run, whether or not they exist; the last two are stores that it made of
-        files of other kinds.
-    cache : Path
-        Folder for copies of data at addresses, unless the settings name another.
-    mark : Path
-        File in a run that was moved to `replaced`: the name of the run that replaces it.
-    identity : str or None
-        Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
+    `data` and `valid` are stores that the run converted from other files. `cache` is the default folder for
+    local copies of remote data. `mark` is a file in a run that was moved to `replaced`, with the name of the
+    new run. `identity` is the digest that distinguishes runs, once ``run.json`` is read or written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -53,7 +43,7 @@ class RunDir:
         self.base = self.path / format.BASE
         self.lock = self.path / format.LOCK
         self.report = self.path / format.REPORT
-        # Of `streamsvm.tune`: its arguments, its results, and the runs of its trials.
+        # Files of `streamsvm.tune`: arguments, results, and the runs of its trials.
         self.tuning = self.path / format.TUNING_JSON
         self.tuned = self.path / format.TUNED
         self.trials = self.path / format.TRIALS
@@ -62,19 +52,18 @@ class RunDir:
         self.cache = self.path / format.CACHE
         self.mark = self.path / format.REPLACED
         self.identity: str | None = None
-        self.is_locked = False  # by this object
+        self.is_locked = False  # whether this object holds the lock
 
     @classmethod
     def at(cls, path: str | os.PathLike[str] | RunDir) -> RunDir:
-        """Return the run at a path; or the run that is given, whose lock may be held."""
+        """Return the run at a path; return a `RunDir` itself, because it may hold the lock."""
         return path if isinstance(path, RunDir) else cls(path)
 
     def duals(self, pass_number: int, first: int, part: int) -> Path:
-        """Return the path of a file of the duals of a pass (see `streamsvm.run.duals`)."""
+        """Return the path of a file of duals (see `streamsvm.run.duals`)."""
         return self.path / f"{format.DUALS}-{pass_number}-{first}-{part}.bin"
 
     def committed_weights(self, number: int) -> Path:
-        """Return the path of the weights of a commit, numbered from 1."""
         return self.path / f"{format.COMMITTED}-{number}.bin"
 
     @property
@@ -82,7 +71,7 @@ class RunDir:
         return os.path.lexists(self.commit)
 
     def state(self) -> list[Path]:
-        """Return the files of duals and weights that exist."""
+        """Return the existing files of duals and committed weights."""
         return [path for path in self.path.iterdir() if format.is_state(path.name)]
 
     def owns(self, name: str) -> bool:
@@ -93,17 +82,17 @@ class RunDir:
         return name in others or being_made or format.is_state(name)
 
     def stores(self) -> list[Path]:
-        """Return the paths of stores that the run may have made."""
+        """Return the paths of stores that the run may have converted."""
         return [self.data, self.valid]
 
     @property
     def replaced(self) -> Path:
-        """The path of an older run until the new one has a model."""
+        """Path of an older run until the new run has a model."""
         return Path(f"{absolute(self.path)}.old")
 
     @property
     def replaces(self) -> bool:
-        """True if an older run was moved to `replaced`: whatever else is there is not marked so."""
+        """True if an older run was moved to `replaced`; other folders there lack the mark."""
         try:
             return (self.replaced / self.mark.name).read_bytes() == self._content_of_mark
         except OSError:
@@ -114,7 +103,7 @@ class RunDir:
         return os.fsencode(os.path.basename(absolute(self.path)))
 
     def set_aside(self) -> None:
-        """Move the run to `replaced`, unless it has no model and there is an older run.
+        """Move the run to `replaced`, unless it has no model and an older run is there already.
 
         The caller holds the lock.
         """
@@ -140,7 +129,8 @@ class RunDir:
     def remove_replaced(self) -> None:
         """Delete the older run, if there is one.
 
-        It moves into this run first, so that a kill leaves nothing beside it. The next lock deletes the rest.
+        The older run first moves into this run, so that a kill leaves nothing next to it. The next lock
+        deletes the rest.
         """
         if self.replaces:
             self.replaced.rename(self.mark)
@@ -149,8 +139,8 @@ class RunDir:
             durable.remove(self.mark)
 
     def clear(self, kept: Collection[Path] = ()) -> None:
-        """Delete all files but the lock and `kept`."""
-        durable.remove(self.settings)  # first: after a crash the rest must not look like a run
+        """Delete everything except the lock and `kept`."""
+        durable.remove(self.settings)  # first, so that after a crash the rest does not look like a run
         durable.sync_dir(self.path)
         for path in self.path.iterdir():
             if path not in (self.lock, *kept):
@@ -158,26 +148,29 @@ class RunDir:
         durable.sync_dir(self.path)
 
     def stores_among(self, paths: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
-        """Return the stores in the run's folder that are among `paths`."""
+        """Return the stores of this run that are among `paths`."""
         given = {absolute(path) for path in paths if path is not None}
         return [store for store in self.stores() if absolute(store) in given]
 
     def find_stores(self, record: dict[str, Any]) -> None:
-        """Write into a record where the stores are that the run made of files: it may have been moved."""
+        """Update the paths of converted stores in a record, because the run may have been moved.
+
+        The setting ``valid`` stays None if the hold-out store was only for a search.
+        """
         made = record.get("files") or {}
         if self.data.stem in made:
             record["store"]["path"] = [absolute(self.data)]
-        if self.valid.stem in made and record["settings"]["valid"] is not None:  # else it was for a search
+        if self.valid.stem in made and record["settings"]["valid"] is not None:
             record["settings"]["valid"] = absolute(self.valid)
 
     def is_being_tuned(self) -> bool:
-        """Return True if this run is a trial of `streamsvm.tune`, or that of a search that has not ended."""
+        """Return True if this run is a trial of `streamsvm.tune`, or an unfinished search."""
         search = self.path.parent.parent / format.TUNING_JSON
         is_tried = self.path.parent.name == format.TRIALS and search.exists()
         return is_tried or (not self.settings.exists() and (self.tuning.exists() or self.trials.exists()))
 
     def continues(self) -> Remedy:
-        """Return the remedy for a run that stopped: to resume it or, if it is being tuned, to tune on."""
+        """Return the remedy for a stopped run: resume, tune with the same arguments, or fit again."""
         if self.is_being_tuned():
             return Remedy("{} goes on, with the same arguments", Call("tune"))
         if not self.settings.exists():
@@ -185,19 +178,16 @@ class RunDir:
         return Remedy("{} continues", Call("resume", self.path))
 
     def clean_up(self) -> None:
-        """Delete what nobody needs once there is a model: files of weights, trials, and an older run."""
+        """Delete files that are not needed once there is a model: weights, trials, and an older run."""
         weights = (self.weights, self.average_delta, self.sparse_weights)
         for path in (*weights, self.trials):
             durable.remove(path)
         self.remove_replaced()
 
     def read_settings(self) -> dict[str, Any]:
-        """Return the checked contents of ``run.json``.
+        """Read and check ``run.json``.
 
-        Raises
-        ------
-        RunError
-            If there is none, it is damaged, or it has another version.
+        Raises `RunError` if the file is missing, is damaged, or has another version.
         """
         try:
             record = format.read_sealed(self.settings, RunError, Remedy("fit again"))
@@ -226,24 +216,23 @@ class RunDir:
         return record
 
     def read_tuning(self) -> dict[str, Any]:
-        """Return the record of the search that `streamsvm.tune` began; raise `RunError` if it is damaged."""
+        """Read the record of a search by `streamsvm.tune`; raise `RunError` if it is damaged."""
         return format.read_sealed(self.tuning, RunError, Remedy("{} begins anew", Option("force", True)))
 
     def write_settings(self, record: dict[str, Any]) -> None:
-        """Replace ``run.json``."""
         text = json.dumps(format.sealed(record), indent=2)
         durable.write_atomic(self.settings, text.encode() + b"\n")
         self.identity = identity(record)
 
 
 def names_of_files(record: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the names of the files of which a run made stores, by the names of these; "-" for a pipe."""
+    """Return the names of the input files of each converted store; "-" for a pipe."""
     made = record.get("files") or {}
     return {store: [file["name"] if file else "-" for file in each["files"]] for store, each in made.items()}
 
 
 def identity(record: dict[str, Any]) -> str:
-    """Return the digest of everything in ``run.json`` that stays the same while the run goes on."""
+    """Return the digest of all entries of ``run.json`` that never change during a run."""
     kept = {name: value for name, value in record.items() if name != "valid_fingerprint"}
     for part, names in _CHANGEABLE.items():
         if isinstance(kept.get(part), dict):
@@ -253,14 +242,14 @@ def identity(record: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def locked(run: RunDir) -> Iterator[None]:
-    """Hold the lock of a run, unless it is held already; file system errors inside become `RunError`."""
+    """Hold the lock of a run, unless this object holds it already; convert `OSError` to `RunError`."""
     if run.is_locked:
         yield
         return
     try:
         with durable.locked(run.lock, RunError, f"the run {run.path}"):
             run.is_locked = True
-            durable.remove(run.mark)  # of a run that was moved back, or an older run
+            durable.remove(run.mark)  # left by a run that was moved back, or by an older run
             yield
     except OSError as error:
         then = run.continues()
@@ -271,7 +260,7 @@ def locked(run: RunDir) -> Iterator[None]:
 
 
 def check_place(run: RunDir) -> None:
-    """Raise `RunError` if the run's folder cannot be made or written, before data is read for it."""
+    """Raise `RunError` if the run's folder cannot be created or written; called before data are read."""
     folder = run.path if os.path.lexists(run.path) else run.path.parent
     if not folder.exists():
         raise RunError(f"{run.path}: the folder {folder} does not exist; create it first")
@@ -284,9 +273,9 @@ def check_place(run: RunDir) -> None:
 def replacing(
     run: RunDir, paths: Iterable[str | os.PathLike[str] | None], *, force: bool
 ) -> Iterator[RunDir]:
-    """Name an older run in errors of the one that replaces it.
+    """Add a note about the older run to errors of the run that replaces it.
 
-    Raises `RunError` if one of `paths`, which are read, is in a run that `force` moves aside.
+    Raises `RunError` if an input in `paths` belongs to a run that `force` moves aside.
     """
     if force and (run.model.exists() or run.has_commit):
         for path in (Path(absolute(path)) for path in paths if path is not None):
@@ -302,21 +291,19 @@ def replacing(
 
 @contextlib.contextmanager
 def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
-    """Create the folder of a new run, unless it is there, and hold its lock; nothing in it is deleted.
+    """Create the folder of a new run, unless it exists, and hold its lock; delete nothing.
 
-    With `force` an older run there that has a model or a commit is moved aside.
+    With `force`, an existing run with a model or a commit is moved aside.
 
-    Raises
-    ------
-    RunError
-        If it cannot be created, contains other files, is a run already or, unless `by_tune`, one that is
-        being tuned (both unless `force`), or another process uses it.
+    Raises `RunError` if the folder cannot be created, contains other files, or is in use by another process.
+    Without `force`, an existing run also raises `RunError`, and so does a run that is being tuned, unless
+    `by_tune`.
     """
     check_place(run)
     _make_folder(run)
     names = [path.name for path in run.path.iterdir()]
     foreign = [name for name in names if not run.owns(name)]
-    if foreign or (names and run.lock.name not in names):  # a run has its lock before anything else
+    if foreign or (names and run.lock.name not in names):  # the lock is the first file of a run
         raise RunError(
             f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
         )
@@ -347,9 +334,9 @@ def _make_folder(run: RunDir) -> None:
 def claimed(
     run: RunDir, *, force: bool, by_tune: bool = False, kept: Collection[Path] = ()
 ) -> Iterator[None]:
-    """Enter the folder of a new run as `entered` does, and delete what is in it but its lock and `kept`.
+    """Enter the folder of a new run like `entered`, and clear it except for the cache and `kept`.
 
-    `streamsvm.tune` keeps its files, unless `force`.
+    The files of `streamsvm.tune` also stay, unless `force`.
     """
     with entered(run, force=force, by_tune=by_tune):
         tuning = () if force else (run.tuning, run.tuned, run.trials)

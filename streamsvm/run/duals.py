@@ -1,9 +1,9 @@
-"""Duals of a pass: in memory, and in files, each with duals of one block.
+"""Duals of a pass, in memory and in files, each with duals of one block.
 
-A file has the number of rows and of duals (int64), the rows (int32, in any order, counted from the first row
-of their block), counts (int32, duals of each row), values (float32 or float64) and ids (uint8, uint16 or
-uint32). The manifest names each file with its checksum. A file that it does not name is never read, so files
-need not be renamed: a resumed run overwrites or deletes those that a crash left.
+A file consists of the number of rows and of duals (int64), the rows (int32, in any order, relative to the
+first row of the block), counts (int32, duals per row), values (float32 or float64) and ids (uint8, uint16 or
+uint32). The manifest names each file with its checksum. Files without an entry in the manifest are never
+read. A resumed run overwrites or deletes the leftovers of a crash, so files need not be renamed.
 """
 
 from __future__ import annotations
@@ -33,29 +33,16 @@ from streamsvm.run.sums import FileSum, mapped, write_summed
 
 
 class DualFormat(NamedTuple):
-    """How the duals of rows are stored.
-
-    Attributes
-    ----------
-    values_dtype, ids_dtype : dtype
-        Types of the duals and of their ids, which mostly are classes.
-    n_ids : int
-        Number of ids: one for each class, except with the loss ``chain``.
-    max_duals : int
-        Largest number of non-zero duals of a row (see `Loss`).
-    distinct_ids : bool
-        True if no two duals of a row have the same id.
-    """
+    """Storage format of the duals of rows."""
 
     values_dtype: np.dtype
-    ids_dtype: np.dtype
-    n_ids: int = 1
-    max_duals: int = 1
-    distinct_ids: bool = True
+    ids_dtype: np.dtype  # ids usually are classes
+    n_ids: int = 1  # one per class, except with the loss ``chain``
+    max_duals: int = 1  # maximum number of non-zero duals per row (see `Loss`)
+    distinct_ids: bool = True  # whether the ids of a row are distinct
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of a dual and its id."""
         return self.values_dtype.itemsize + self.ids_dtype.itemsize
 
     def new_buffer(self, entries: int, n_rows: int) -> DualBuffer:
@@ -70,35 +57,18 @@ class DualFormat(NamedTuple):
 
 
 class DualFile(NamedTuple):
-    """A file of duals of one pass.
+    """File of duals of one pass."""
 
-    Attributes
-    ----------
-    first : int
-        The first row of the block, in the order of the data.
-    part : int
-        Number of the file among those of the block.
-    sum : FileSum
-    """
-
-    first: Count
-    part: Count
+    first: Count  # first row of the block, in data order
+    part: Count  # number of the file within the block
     sum: FileSum
 
 
 class PassDuals:
-    """Duals of one pass, to which blocks are appended, and from which the next pass reads them.
+    """Duals of one pass: blocks are appended, and the next pass reads them.
 
-    Parameters
-    ----------
-    format : DualFormat
-    run : RunDir, optional
-        Run with the files; by default all duals are in memory.
-    pass_number : int
-    files : tuple of DualFile
-        Files that a commit names.
-    held_bytes : float
-        Memory for duals, which go to files when they take more, or at a commit.
+    Without `run`, all duals stay in memory. `files` are committed files. Duals are written to files at a
+    commit, and when they take more than `held_bytes` of memory.
     """
 
     def __init__(
@@ -112,7 +82,7 @@ class PassDuals:
         self._format = format
         self._run, self._pass = run, pass_number
         self._most = self._left = held_bytes
-        # By the first row of the block:
+        # Keys are the first rows of blocks.
         self._files: dict[int, list[DualFile]] = {}
         self._held: dict[int, list[RowDuals]] = {}
         self._matrices: dict[int, np.ndarray] = {}
@@ -125,7 +95,7 @@ class PassDuals:
         return tuple(itertools.chain.from_iterable(self._files.values()))
 
     def append_duals(self, first: int, duals: RowDuals) -> None:
-        """Append the new duals of rows of the block that begins with row `first`."""
+        """Append new duals of rows in the block that begins with row `first`."""
         self._left -= sum(array.nbytes for array in duals)
         if self._left >= 0:
             self._held.setdefault(first, []).append(duals.copy())
@@ -134,13 +104,14 @@ class PassDuals:
             self._write(first, [duals])
 
     def append_matrix(self, first: int, duals: np.ndarray) -> None:
-        """Keep the duals of all rows of a block, in memory."""
+        """Keep the duals of all rows of a block as a matrix in memory."""
         self._matrices[first] = duals
 
     def matrix(self, first: int, n_rows: int) -> np.ndarray | None:
-        """Return the duals of rows from `first` on as a matrix; None if `append_matrix` has not kept all.
+        """Return the duals of rows from `first` on as one matrix, joined from several blocks if necessary.
 
-        Then they become lists, which `segment` has. Those of several blocks are joined.
+        If `append_matrix` has not kept all of these rows, all matrices become lists, for `segment`, and None
+        is returned.
         """
         parts = [each for _, each in _between(self._matrices, first, n_rows)]
         if len(parts) > 1 and sum(map(len, parts)) == n_rows:
@@ -153,22 +124,18 @@ class PassDuals:
         return None
 
     def segment(self, first: int, n_rows: int) -> OldDuals:
-        """Return the duals of rows from `first` on; rows without any have a count of 0.
+        """Return the duals of rows from `first` on; rows without duals have a count of 0.
 
-        The blocks of this pass may be parts of the range, whose duals are copied then. Duals that are in a
-        single file are views of it.
+        If the range covers several blocks or files, duals are copied; duals in a single file are views of it.
 
-        Raises
-        ------
-        RunError
-            If a file is damaged, or its numbers would lead kernels out of their arrays.
+        Raises `RunError` if a file is damaged, or its numbers would make kernels access memory out of bounds.
         """
         files, held = _between(self._files, first, n_rows), _between(self._held, first, n_rows)
         parts = [(begin, self._read(file, first + n_rows)) for begin, some in files for file in some]
         parts += [(begin, duals) for begin, some in held for duals in some]
         shifted = [duals._replace(rows=duals.rows + np.int32(begin - first)) for begin, duals in parts]
         old = joined(shifted or [RowDuals.of_buffer(self._format.new_buffer(0, 0))]).in_block(n_rows)
-        # The first call, without rows, loads the kernel before training begins.
+        # The first call, without rows, loads the kernel before training starts.
         seen = np.zeros(self._format.n_ids, np.int64)
         if self._run is not None and self._format.distinct_ids and repeats_class(old, seen):
             problem = (
@@ -178,7 +145,7 @@ class PassDuals:
         return old
 
     def commit(self) -> tuple[DualFile, ...]:
-        """Make the duals durable in files whose names are not yet durable, and return all files."""
+        """Write and sync all duals, and return all files; their names are not yet durable."""
         self._list_matrices()
         self._write_held()
         for path in self._unsynced:
@@ -213,7 +180,8 @@ class PassDuals:
     def _read(self, file: DualFile, end: int) -> RowDuals:
         """Map a file of a block that ends before row `end`, and check the numbers that kernels rely on.
 
-        This process has written the file, or summed it when the run was recovered.
+        The checksum is not verified here, because this process wrote the file, or verified it during
+        recovery.
         """
         path, format = self._path(file.first, file.part), self._format
         content = mapped(path)
@@ -234,5 +202,5 @@ class PassDuals:
 
 
 def _between(parts: dict[int, Any], first: int, n_rows: int) -> list[tuple[int, Any]]:
-    """Return the parts whose first row is in a range, with that row."""
+    """Return (first row, part) for parts whose first row is in a range."""
     return [(begin, part) for begin, part in parts.items() if first <= begin < first + n_rows]

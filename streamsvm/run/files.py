@@ -1,4 +1,4 @@
-"""Storage for a training's duals, commits, metrics and model: a run directory, or memory."""
+"""Storage of duals, commits, metrics and the model: a run directory, or memory."""
 
 from __future__ import annotations
 
@@ -25,28 +25,20 @@ from streamsvm.transforms import Transform, records_of
 
 
 class RunFiles:
-    """Storage of a training: a run directory that is locked by this process, or memory.
+    """Storage of a training: a run directory locked by this process, or memory if `run` is None.
 
-    Parameters
-    ----------
-    duals : DualFormat
-        How the duals are stored.
-    run : RunDir, optional
-        By default everything stays in memory, and nothing is committed.
-    every : Interval, optional
-        Interval between commits.
-    held_bytes : int
-        Memory for the duals of two passes over a single block, and for one of them as arrays; those of a run
-        directory then are written by commits alone.
+    Commits are made at the interval `every`, and only to a run directory. `held_bytes` is memory for the
+    duals of two passes over a single block, and for a joined copy of one of them. Duals that fit are written
+    only by commits.
 
     Attributes
     ----------
     checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
-        Commits made, the time that they took, and the bytes of weights that they wrote.
+        Number of commits, their duration, and the bytes of weights that they wrote.
     warnings : list of str
-        Repairs that were made when the run was recovered.
+        Repairs during recovery.
     model : Model or None
-        What `save_model` kept in memory.
+        Model kept in memory by `save_model`.
     """
 
     model: Model | None = None
@@ -60,15 +52,15 @@ class RunFiles:
         self.run = run
         self.path = None if run is None else run.path
         self.every = every or Interval(10**9)
-        self._held_bytes = math.inf if run is None else held_bytes // 3  # for the duals of a pass
+        self._held_bytes = math.inf if run is None else held_bytes // 3  # for the duals of one pass
         self.warnings: list[str] = []
         self._format = duals
         self._duals: dict[int, PassDuals] = {}  # by pass
         self._committed = RunPosition()
-        self._lines: list[bytes] = []  # of the metrics, which the next commit appends
+        self._lines: list[bytes] = []  # metrics that the next commit appends
 
     def recover(self) -> RunPosition | None:
-        """Cut the files back to the last commit, and return its position; None before the first commit."""
+        """Truncate the files to the last commit, and return its position; None before the first commit."""
         if self.run is None:
             return None
         position, self.warnings = recover(self.run)
@@ -76,24 +68,24 @@ class RunFiles:
         return position
 
     def restore(self, storage: WeightStorage) -> None:
-        """Write the committed weights, if there are any, into `storage`, whose weights must be zero."""
+        """Read the committed weights, if any, into `storage`, whose weights must be zero."""
         if self.run is not None and self._committed.weights is not None:
             storage.restore(self.run.committed_weights(self._committed.weights_number))
 
     def old_duals(self, position: RunPosition, pass_number: int) -> PassDuals:
-        """Return the duals of a pass as they are at `position`, and drop those of earlier passes."""
+        """Return the duals of a pass as of `position`, and drop the duals of earlier passes."""
         self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number}
         return self.new_duals(position, pass_number)
 
     def new_duals(self, position: RunPosition, pass_number: int) -> PassDuals:
-        """Return where the duals of a pass go, with those that it has at `position`."""
+        """Return the duals of a pass, to append to; they initially have the files in `position`."""
         if pass_number not in self._duals:
             files = position.duals.get(pass_number, ())
             self._duals[pass_number] = PassDuals(self._format, self.run, pass_number, files, self._held_bytes)
         return self._duals[pass_number]
 
     def commit(self, position: RunPosition, storage: WeightStorage) -> RunPosition:
-        """Commit `position`, with the weights and duals, if there is a run directory."""
+        """Commit `position`, the weights and the duals, if there is a run directory."""
         if self.run is None:
             return position
         begin = time.perf_counter()
@@ -110,27 +102,26 @@ class RunFiles:
         return position
 
     def prune(self, position: RunPosition) -> None:
-        """Delete the files of duals that neither a commit nor `position` needs, if there may be others."""
+        """Delete files of duals that neither the last commit nor `position` needs."""
         if self.run is not None and any(position.duals.values()):
             prune(self.run, position, self._committed)
 
     def check_finite(self, numbers: Any) -> None:
-        """Raise `RunError` unless all numbers are finite."""
         finite_json(self.path, numbers)
 
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
-        """Keep a line of the metrics for the next commit, and return the position that includes it."""
+        """Keep a metrics line for the next commit, and return the position that includes it."""
         line = finite_json(self.path, record).encode() + b"\n"
         self._lines.append(line)
         return dataclasses.replace(position, metrics_length=position.metrics_length + len(line))
 
     def write_metrics(self, length: int) -> None:
-        """Append the lines that are kept to the metrics, which have `length` bytes then, and sync them."""
+        """Append the kept lines to the metrics file, which then has `length` bytes, and sync it."""
         if self.run is None:
             return
         if lines := b"".join(self._lines):
             with durable.open_file(self.run.metrics, "ab") as file:
-                file.truncate(min(file.tell(), length - len(lines)))  # a write may have failed half way
+                file.truncate(min(file.tell(), length - len(lines)))  # an earlier write may be incomplete
                 file.write(lines)
             self._lines.clear()
         if self.run.metrics.exists():
@@ -146,9 +137,9 @@ class RunFiles:
         costs: np.ndarray | None = None,
         saved: Callable[[str], None] = lambda model: None,
     ) -> str:
-        """Write the model, and delete what nobody needs then: files of duals, weights and others.
+        """Save the model, and delete duals, weights and other files that are no longer needed.
 
-        The parameters are those of `streamsvm.model.serialization.save_model`. `saved` is called with the
+        The parameters are described in `streamsvm.model.serialization.save_model`. `saved` is called with the
         model's folder before files are deleted, which can take minutes. Returns the folder; "" in memory.
         """
         if self.run is None:
@@ -166,7 +157,7 @@ class RunFiles:
         return str(folder)
 
     def _keep_calibration(self, model: Path, folder: Path) -> None:
-        """Keep the calibration of the model that `folder` replaces; warn instead if coefficients differ."""
+        """Copy the old model's calibration to the new one; warn instead if coefficients differ."""
         old, new = saved_record(model), saved_record(folder)
         if format.TEMPERATURE not in old:
             return

@@ -1,4 +1,4 @@
-"""Weights for a stream, which grow by the features and classes that appear on the way."""
+"""Weights of a stream, which grow with new features and classes."""
 
 from __future__ import annotations
 
@@ -14,32 +14,24 @@ from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.model.serialization import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
 
-# The unit of time of the average (see `Weights`): the length of a stream is not known, and need not be. Visit
-# t moves the average's delta by (t / unit)² Δw, whose factor float32 can hold, and its inverse, to t = 2**45.
+# Time unit of the average (see `Weights`). The length of a stream is unknown and not needed: visit t changes
+# the average's delta by (t / unit)² Δw, and float32 can represent this factor and its inverse up to t =
+# 2**45.
 TIME_UNIT = 2.0**20
 
-_COPIED_BYTES = 2**24  # bytes copied at a time when columns are added
+_COPIED_BYTES = 2**24  # bytes per copy when columns are added
 
 
 class GrowingWeights(DenseWeights):
     """Weights and their average's delta in memory-mapped files that grow.
 
-    The files are longer than what is in use, and sparse: a feature whose weights never changed takes no
-    disk. A class that appears takes one of the columns of padding, which are zero. When none is left the
-    files are written anew with at least twice the columns.
+    The files are longer than needed, and sparse, so features whose weights never changed take no disk space.
+    A new class takes one of the padding columns, which are zero. When none is left, the files are rewritten
+    with at least twice the columns.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Initial features and columns; 0 columns stand for as few as possible.
-    dtype : dtype
-    paths : tuple of Path
-        Files of the weights and of the average's delta; existing ones are replaced.
-
-    Raises
-    ------
-    PlanError
-        If no file can hold the weights, or the disk cannot take their model.
+    `shape` is the initial number of features and columns; 0 columns means the minimum. `paths` are the files
+    of the weights and of the average's delta; existing files are replaced. Raises `PlanError` if no file can
+    hold the weights, or the disk has no room for their model.
     """
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype, paths: tuple[Path, Path]) -> None:
@@ -75,12 +67,12 @@ class GrowingWeights(DenseWeights):
             rows, columns = self.weights.current.shape
         if n_features > rows:
             most = LARGEST_FILE // (columns * self._dtype.itemsize)
-            spare = 1 if self._is_reserved else 2  # for features to come, which take no disk until then
+            spare = 1 if self._is_reserved else 2  # room for new features takes no disk until it is used
             self._map((max(n_features, min(spare * rows, most)), columns))
         self._n_features = n_features
 
     def begin_average(self) -> None:
-        """Do nothing: the average of a stream begins with its first row, where its delta is zero."""
+        """Do nothing, because the average of a stream starts at its first row, with a delta of zero."""
 
     def _check(self, n_features: int, columns: int, n_classes: int) -> None:
         size = n_features * columns * self._dtype.itemsize
@@ -90,20 +82,20 @@ class GrowingWeights(DenseWeights):
                 "more than a file can",
                 remedy=Remedy("hash the features with {}", Option("transform", "hash=24")),
             )
-        size = n_features * n_classes * self._dtype.itemsize  # of a model
+        size = n_features * n_classes * self._dtype.itemsize  # size of the model
         check_room(self._paths[0].parent, size, n_features, n_classes)
 
     def _map(self, shape: tuple[int, int]) -> None:
-        """Map the files, extended to `shape` by zeros that take no disk."""
+        """Map the files, extended to `shape` with zeros that take no disk space."""
         current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._paths)
         self.weights = Weights(current, delta, TIME_UNIT)
         self._is_reserved = 512 * os.stat(self._paths[0]).st_blocks >= current.nbytes
 
     def _add_columns(self, columns: int) -> None:
-        """Write the files anew with so many columns, without the rows that are zero."""
+        """Rewrite the files with `columns` columns, skipping rows of zeros."""
         shape = (self._n_features, columns)
         for path, old in zip(self._paths, self.weights[:2], strict=True):
-            path.unlink()  # what is mapped of it lives on
+            path.unlink()  # the old mapping stays valid
             new = map_array(path, shape, self._dtype)
             step = max(1, _COPIED_BYTES // (columns * self._dtype.itemsize))
             for at in range(0, min(len(old), len(new)), step):

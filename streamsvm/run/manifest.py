@@ -1,9 +1,9 @@
-"""Commits and recovery: the protocol by which a run survives being killed at any instant.
+"""Commit and recovery protocol, which lets a run survive a kill at any time.
 
-A commit is the manifest ``commit.json``, which is written aside, synced and renamed as the last step. It
-names the files of duals and of weights with their lengths and checksums, and the run that it belongs to.
-These files have names that the manifest before it does not use, and are synced first. A file that no manifest
-names is never read. The files of the commit before are deleted after the manifest is renamed.
+A commit is the manifest ``commit.json``, which is written to a temporary file, synced, and renamed as the
+last step. The manifest names its run, and the files of duals and weights with their lengths and checksums.
+These files are synced first, and their names do not occur in the previous manifest. Files without an entry
+are never read. Files of the previous commit are deleted after the rename.
 """
 
 from __future__ import annotations
@@ -28,107 +28,48 @@ from streamsvm.run.weights import WeightStorage
 
 @dataclasses.dataclass(frozen=True)
 class StreamPosition:
-    """Additional state of a run over a stream in a `RunPosition`; the blocks of such a run are batches.
+    """Additional state of a run over a stream; `label_groups` is the state of a `LabelGroups`."""
 
-    Attributes
-    ----------
-    place : dict or None
-        Place at which the input continues, in the stream's own form; None at its beginning.
-    classes : list of str
-        Classes in the order of their codes.
-    norms : tuple of float and int
-        Sum and number of the squared norms of the first 1,000 rows, or fewer, from which C is chosen.
-    label_groups : list of list of float
-        State of `streamsvm.data.order.LabelGroups`.
-    n_features : int
-        One more than the largest feature so far.
-    """
-
-    place: dict[str, Any] | None = None
-    classes: list[str] = dataclasses.field(default_factory=list)
-    norms: tuple[float, int] = (0.0, 0)
+    place: dict[str, Any] | None = None  # position in the input; None at the beginning
+    classes: list[str] = dataclasses.field(default_factory=list)  # in the order of their codes
+    norms: tuple[float, int] = (0.0, 0)  # sum and count of the first 1,000 squared norms, to choose C
     label_groups: list[list[float]] = dataclasses.field(default_factory=lambda: [[], [], []])
-    n_features: int = 0
+    n_features: int = 0  # largest feature so far, plus one
 
 
 @dataclasses.dataclass(frozen=True)
 class RunPosition:
-    """Progress of a run, with all state that the rest of the run depends on.
+    """Progress of a run, with all state that the rest of the run depends on."""
 
-    Attributes
-    ----------
-    passes_done : int
-        Passes trained and reported.
-    blocks_done : int
-        Blocks trained in the next pass. If it is all of them, the pass is trained but not yet reported.
-    tally : tuple of float
-        Sums over the rows of the pass in progress (see `streamsvm.kernels.tally`).
-    history : tuple of dict
-        The report of each pass done.
-    duals : dict of int to tuple of DualFile
-        The files with the duals of each pass that is still needed.
-    weights : FileSum, optional
-        The file of the weights; None before the first commit.
-    weights_number : int
-        Number of that file, which grows from commit to commit.
-    weights_shape : tuple of int
-        Features and columns of the weights.
-    metrics_length : int
-        Committed bytes of ``metrics.jsonl``.
-    dual_scale : float
-        Factor by which the next pass has multiplied the weights and the duals of the last pass.
-    start : float
-        Duals of the rows before their first visit, each divided by the cost of its row.
-    average_pass : int
-        The last pass for which an average was begun; 0 before there is one.
-    seconds : float
-        Time spent training, without the pass in progress.
-    pass_seconds : float
-        Time spent in the pass in progress.
-    reported : tuple of int
-        Rows, and correct predictions among them, at the last line of metrics of a run over a stream.
-    stream : StreamPosition, optional
-        For a run over a stream.
-    """
-
-    passes_done: int = 0
-    blocks_done: int = 0
-    tally: tuple[float, ...] = (0.0,) * N_TALLIES
-    history: tuple[dict[str, Any], ...] = ()
-    duals: dict[int, tuple[DualFile, ...]] = dataclasses.field(default_factory=dict)
-    weights: FileSum | None = None
-    weights_number: int = 0
-    weights_shape: tuple[int, int] = (0, 0)
-    metrics_length: int = 0
-    dual_scale: float = 1.0
-    start: float = 0.0
-    average_pass: int = 0
-    seconds: float = 0.0
-    pass_seconds: float = 0.0
-    reported: tuple[int, int] = (0, 0)
+    passes_done: int = 0  # passes trained and reported
+    blocks_done: int = 0  # blocks trained in the next pass; if all, the pass is not yet reported
+    tally: tuple[float, ...] = (0.0,) * N_TALLIES  # sums over the current pass (see `kernels.tally`)
+    history: tuple[dict[str, Any], ...] = ()  # report of each completed pass
+    duals: dict[int, tuple[DualFile, ...]] = dataclasses.field(default_factory=dict)  # files per pass
+    weights: FileSum | None = None  # file of the weights; None before the first commit
+    weights_number: int = 0  # number of that file, which increases from commit to commit
+    weights_shape: tuple[int, int] = (0, 0)  # features, columns
+    metrics_length: int = 0  # committed bytes of ``metrics.jsonl``
+    dual_scale: float = 1.0  # factor that the next pass has applied to weights and duals of the last pass
+    start: float = 0.0  # initial dual of every row, divided by the cost of the row
+    average_pass: int = 0  # last pass at which an average was started; 0 if none
+    seconds: float = 0.0  # training time before the current pass
+    pass_seconds: float = 0.0  # training time in the current pass
+    reported: tuple[int, int] = (0, 0)  # rows, and correct predictions, at a stream's last line of metrics
     stream: StreamPosition | None = None
 
 
 def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPosition:
-    """Commit `position` and the weights: a run that crashes later resumes from them.
+    """Commit `position` and the weights, and return the position with the file of the weights.
 
     The caller has synced the files of duals, and the metrics up to their length in `position`. If a commit
-    fails, the commit before it is unharmed.
+    fails, the previous commit stays valid.
 
-    Returns
-    -------
-    RunPosition
-        With the file of the weights.
-
-    Raises
-    ------
-    RunError
-        If a number in `position` is not finite, or the manifest would be too large.
-    OSError
-        If a file cannot be written.
+    Raises `RunError` if a number in `position` is not finite, or the manifest is too large, and `OSError` if
+    a file cannot be written.
     """
     number = position.weights_number + 1
-    while os.path.lexists(path := run.committed_weights(number)):  # of a commit that failed at its end
+    while os.path.lexists(path := run.committed_weights(number)):  # left by a failed commit
         number += 1
     written = write_summed(path, storage.state())
     durable.sync_tree(path)
@@ -142,21 +83,21 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPos
             f"than the {durable.MAX_RECORD_BYTES:,} that can be read again",
             remedy=Remedy("use shorter labels, fewer classes, or a larger {}", Option("memory")),
         )
-    durable.sync_dir(run.path)  # the names that the manifest relies on
+    durable.sync_dir(run.path)  # the manifest relies on these names
     durable.write_atomic(run.commit, manifest)
-    with contextlib.suppress(OSError):  # the next commit deletes what is left
+    with contextlib.suppress(OSError):  # the next commit tries again
         prune(run, position)
     return position
 
 
 def finite_json(path: Path | None, numbers: Any, *, seal: bool = False) -> str:
-    """Return nested lists and dicts as JSON, a dict with its checksum if `seal`.
+    """Encode nested lists and dicts as JSON, with a checksum if `seal`.
 
-    Raises `RunError` if a number in them is infinite or NaN.
+    Raises `RunError` if a number is infinite or NaN.
     """
     try:
         return json.dumps(format.sealed(numbers) if seal else numbers, allow_nan=False)
-    except ValueError:  # JSON has neither infinity nor NaN
+    except ValueError:  # infinity or NaN, which JSON lacks
         remedy = "scale the values of the data to about 1, or lower C"
         if path is None:
             raise RunError("the objective is no longer finite", remedy=Remedy(remedy)) from None
@@ -165,7 +106,7 @@ def finite_json(path: Path | None, numbers: Any, *, seal: bool = False) -> str:
 
 
 def prune(run: RunDir, *positions: RunPosition) -> None:
-    """Delete all files of duals and weights but those of `positions`."""
+    """Delete all files of duals and weights that no position in `positions` needs."""
     needed = {path for position in positions for path, _ in _files_of(run, position)}
     for path in run.state():
         if path not in needed:
@@ -173,7 +114,6 @@ def prune(run: RunDir, *positions: RunPosition) -> None:
 
 
 def _files_of(run: RunDir, position: RunPosition) -> Iterator[tuple[Path, FileSum]]:
-    """Yield the files of duals and weights of a position."""
     if position.weights is not None:
         yield run.committed_weights(position.weights_number), position.weights
     for pass_number, files in position.duals.items():
@@ -181,24 +121,17 @@ def _files_of(run: RunDir, position: RunPosition) -> Iterator[tuple[Path, FileSu
 
 
 def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
-    """Return the committed position, and cut the run's files to it: metrics that are shorter to whole lines.
+    """Truncate the run's files to the last commit, and return its position and warnings about losses.
 
-    Returns
-    -------
-    position : RunPosition or None
-        None if nothing was committed yet: the run starts from the beginning.
-    warnings : list of str
-        That commits or metrics were lost.
+    The position is None if nothing was committed; the run then starts from the beginning. If metrics are
+    missing, the file is truncated to whole lines.
 
-    Raises
-    ------
-    RunError
-        If the commit is damaged, or the operating system refused to read it, which does not prove damage.
+    Raises `RunError` if the commit is damaged or cannot be read, which does not prove damage.
     """
     if not run.has_commit:
         durable.remove(run.metrics)
         prune(run)
-        # With a model there were commits.
+        # A model implies that there were commits.
         return None, [f"the commits of {run.path} are gone; it began anew"] if run.model.exists() else []
     try:
         position = read_commit(run)
@@ -214,15 +147,14 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
             file.seek(0)
             length = file.read().rfind(b"\n") + 1
         file.truncate(length)
-    prune(run, position)  # files that a crash left
+    prune(run, position)  # leftovers of a crash
     return dataclasses.replace(position, metrics_length=length), warnings
 
 
 def read_commit(run: RunDir, *, verify: bool = True) -> RunPosition:
-    """Return the committed position, after checking the manifest and the files that it names.
+    """Return the committed position, after checking the manifest and, if `verify`, the files that it names.
 
-    Without `verify` only the manifest is checked. Raises `RunError` for any damage; `OSError` if the
-    operating system refuses to read a file that exists.
+    Raises `RunError` for any damage, and `OSError` if the operating system cannot read an existing file.
     """
     path = run.commit
     try:

@@ -1,4 +1,4 @@
-"""Weights of a commit in one file: the parts of arrays that are not zero."""
+"""File format of committed weights: the non-zero parts of arrays."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.errors import RunError
 
-PAGE_BYTES = 2**12  # pages that are zero are not written
-_PIECE_BYTES = 2**20  # looked at and written at a time
-HEADER = 3  # int64 numbers before a segment: of its array, its first element, and its elements
+PAGE_BYTES = 2**12  # zero pages are not written
+_PIECE_BYTES = 2**20  # bytes checked and written at a time
+HEADER = 3  # int64 numbers before a segment: array number, first element, length
 
 
 def pieces(array: np.ndarray, path: Path | None) -> Iterator[slice]:
-    """Yield slices of the elements of an array, without holes of the file that it is mapped from."""
+    """Yield slices of the elements of an array, skipping holes of the file that it is mapped from."""
     for begin, end in _data(path, array.nbytes):
         for at in range(begin, end, _PIECE_BYTES):
             yield slice(at // array.itemsize, min(at + _PIECE_BYTES, end) // array.itemsize)
 
 
 def _data(path: Path | None, n_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of the first bytes of a file, in whole pages, without its holes."""
+    """Yield ranges of the first `n_bytes` of a file, in whole pages, skipping holes."""
     if path is None:
         yield 0, n_bytes
         return
     with durable.named(path), durable.open_file(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) < n_bytes:  # the end would pass for a hole
+        if (size := os.fstat(file.fileno()).st_size) < n_bytes:  # the missing end would look like a hole
             raise RunError(f"{path} is cut short: {size:,} of {n_bytes:,} bytes")
         end = 0
         while end < n_bytes:
@@ -39,17 +39,17 @@ def _data(path: Path | None, n_bytes: int) -> Iterator[tuple[int, int]]:
                 begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
                 hole = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # nothing but a hole is left
+                if error.errno == errno.ENXIO:  # only a hole is left
                     return
                 if error.errno != errno.EINVAL:
                     raise
-                begin, hole = end, n_bytes  # the file system does not tell where its holes are
+                begin, hole = end, n_bytes  # the file system does not report holes
             end = min(-(-hole // PAGE_BYTES) * PAGE_BYTES, n_bytes)
             yield begin // PAGE_BYTES * PAGE_BYTES, end
 
 
 def rows_in_use(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> np.ndarray:
-    """Return ranges of rows, ascending, outside of which arrays of as many columns are holes of files."""
+    """Return ascending ranges of rows that cover all data of arrays with equal numbers of columns."""
     found, columns = [[0, 0]], arrays[0][0].shape[1]
     for part in heapq.merge(*(pieces(*each) for each in arrays), key=lambda part: part.start):
         begin, end = part.start // columns, -(-part.stop // columns)
@@ -60,13 +60,13 @@ def rows_in_use(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> np.ndarray:
 
 
 def state_of(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> Iterator[np.ndarray]:
-    """Yield a header and the elements of each segment: successive pages that are not zero."""
+    """Yield a header and the elements of each segment, which is a run of non-zero pages."""
     for number, (array, path) in enumerate(arrays):
         flat, page = array.reshape(-1), PAGE_BYTES // array.itemsize
         for part in pieces(array, path):
             bits = flat[part].view(f"u{array.itemsize}")
             pages = np.flatnonzero(np.bitwise_or.reduceat(bits, np.arange(0, len(bits), page)))
-            is_end = np.diff(pages, prepend=-2, append=len(bits) + 2) > 1  # of a segment, before each page
+            is_end = np.diff(pages, prepend=-2, append=len(bits) + 2) > 1  # a segment ends before the page
             begins, ends = pages[is_end[:-1]] * page, (pages[is_end[1:]] + 1) * page
             for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
                 segment = flat[part][begin:end]
@@ -75,7 +75,7 @@ def state_of(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> Iterator[np.nd
 
 
 def restore_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
-    """Read the segments in a file, whose checksum was checked, into arrays of zeros."""
+    """Read the segments of a file with a verified checksum into arrays of zeros."""
     with durable.named(path), durable.open_file(path) as file:
         while header := file.read(8 * HEADER):
             segment = _place(path, header, arrays)
@@ -84,7 +84,7 @@ def restore_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
 
 
 def _place(path: Path, header: bytes, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the bytes of the arrays that a header names."""
+    """Return the bytes of the segment that a header describes."""
     if len(header) == 8 * HEADER:
         number, begin, n = np.frombuffer(header, np.int64).tolist()
         if 0 <= number < len(arrays) and 0 <= begin <= begin + n <= arrays[number].size:

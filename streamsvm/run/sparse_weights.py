@@ -1,9 +1,9 @@
-"""Weights with a sparse row for each feature, for very many classes.
+"""Weights with a sparse row per feature, for very many classes.
 
-A feature that occurs in c rows gets at most c * (duals of a row + 1) weights other than zero: 2,000 of 17,000
-if c is 200. As a row of a matrix these would lie on nearly every one of its pages, and each visit would score
-thousands of zeros. So a row holds only the classes that have a weight, until they are many (see
-`streamsvm.kernels.sparse_rows`). docs/measurements/engine.md has the figures.
+A feature that occurs in c rows has at most c * (duals of a row + 1) non-zero weights: 2,000 of 17,000 if c is
+200. In a matrix, these weights would be spread over nearly every page of the feature's row, and each visit
+would score thousands of zeros. A sparse row therefore stores only the classes with a weight, until there are
+many (see `streamsvm.kernels.sparse_rows`). docs/measurements/engine.md has measurements.
 """
 
 from __future__ import annotations
@@ -33,27 +33,15 @@ from streamsvm.run.segments import HEADER
 from streamsvm.run.sums import mapped
 from streamsvm.run.weights import WeightStorage, check_mapped, map_array
 
-_PART_ENTRIES = 2**16  # of sparse rows that are copied at a time
+_PART_ENTRIES = 2**16  # entries copied at a time
 
 
 class SparseWeights(WeightStorage):
-    """Weights as sparse rows in memory, and in a memory-mapped file if they outgrow it.
+    """Weights as sparse rows in memory, or in a memory-mapped file if they outgrow it.
 
-    Parameters
-    ----------
-    n_features : int
-    columns : int
-        Classes, padded to whole vectors.
-    dtype : dtype
-    time_unit : float
-        The unit of the average's time (see `Weights`).
-    path : Path, optional
-        New file for the rows if they outgrow the memory; a run never resumes from it. By default there is no
-        limit to memory, and no file.
-    most_bytes : int
-        Memory for the rows, if there is a file.
-    average : bool
-        True if an average can be kept.
+    `columns` is the number of classes, padded to whole vectors, and `time_unit` is the time unit of the
+    average (see `Weights`). `average` says whether an average can be kept. Rows that exceed `most_bytes` move
+    to the new file `path`, which a run never resumes from. Without `path`, memory is unlimited.
     """
 
     sparse_rows: SparseRows
@@ -79,7 +67,7 @@ class SparseWeights(WeightStorage):
 
     @staticmethod
     def size(n_features: int, columns: int) -> int:
-        """Return the bytes in memory beside the entries: extents, scratch."""
+        """Return the bytes in memory besides the entries: extents, scratch."""
         return n_features * 3 * 8 + 9 * columns
 
     @property
@@ -88,7 +76,7 @@ class SparseWeights(WeightStorage):
 
     def make_room(self, rows: Rows, i: int) -> None:
         n_features = int(rows.indptr[i + 1] - rows.indptr[i])
-        self.reserve(n_features * self.sparse_rows.width * self._columns)  # as `has_sparse_room`
+        self.reserve(n_features * self.sparse_rows.width * self._columns)  # as in `has_sparse_room`
 
     def reserve(self, n: int) -> None:
         """Make room for `n` more elements of the pool."""
@@ -99,7 +87,7 @@ class SparseWeights(WeightStorage):
         if self._path is None:
             pool = map_array(None, (1, n), old.dtype)[0]
         elif needed * old.itemsize <= self._most_bytes:
-            # All at once, since it is never copied then; what is not used takes no memory.
+            # Allocated in full to avoid copies; unused pages take no memory.
             pool = map_array(None, (1, self._most_bytes // old.itemsize), old.dtype)[0]
         else:
             pool = map_array(self._path, (1, n), old.dtype, fresh=not self._in_file)[0]
@@ -119,7 +107,7 @@ class SparseWeights(WeightStorage):
         drop_negligible(self.sparse_rows, self._columns)
 
     def state(self) -> Iterator[np.ndarray]:
-        """Yield a header, the numbers of some rows, their sizes and their entries, again and again.
+        """Yield a header, row numbers, row sizes and entries, repeatedly for groups of rows.
 
         An entry is a class, its weight and, with an average, its average delta.
         """
@@ -160,7 +148,7 @@ class SparseWeights(WeightStorage):
         ):
             raise RunError(f"{path} is damaged: impossible numbers")
         keys = np.repeat(np.arange(len(numbers)) * columns, sizes) + entries[:, 0].astype(np.int64)
-        if len(np.unique(keys)) < len(entries):  # kernels have no room for a class twice
+        if len(np.unique(keys)) < len(entries):  # kernels have no room for duplicate classes
             raise RunError(f"{path} is damaged: a class twice in a row")
         self.reserve(int(most_places(rows, sizes, columns)))
         scatter_entries(self.sparse_rows, numbers, sizes, entries)
@@ -174,7 +162,7 @@ class SparseWeights(WeightStorage):
 
 
 def _parts_of_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
-    """Yield the numbers of the rows with entries, for about `_PART_ENTRIES` entries at a time."""
+    """Yield the numbers of the non-empty rows, in parts of about `_PART_ENTRIES` entries."""
     numbers = np.flatnonzero(sparse_rows.extents[:, 1])
     ends, begin = np.cumsum(sparse_rows.extents[numbers, 1]), 0
     while begin < len(numbers):
@@ -185,7 +173,7 @@ def _parts_of_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
 
 
 class _Spread:
-    """Sparse rows, or their average, in the form that `Coefficients` takes."""
+    """Adapter of sparse rows, or their average, for `Coefficients`."""
 
     def __init__(self, sparse_rows: SparseRows, average_scale: float) -> None:
         self.shape = (len(sparse_rows.extents), len(sparse_rows.marks))
@@ -193,7 +181,7 @@ class _Spread:
         self._rows, self._scale = sparse_rows, average_scale
 
     def dense(self, begin: int, end: int) -> np.ndarray:
-        """Return the weights of some features as a dense array."""
+        """Return the weights of a range of features as a dense array."""
         spread = np.empty((end - begin, self.shape[1]), self.dtype)
         spread_rows(self._rows, begin, self._scale, spread)
         return spread
@@ -201,7 +189,7 @@ class _Spread:
 
 @kernel
 def spread_rows(sparse_rows, first, average_scale, spread):
-    """Write the weights of features from `first` on into the rows of `spread`, or their average."""
+    """Write the weights, or their average, of features from `first` on into the rows of `spread`."""
     columns = spread.shape[1]
     scale = spread.dtype.type(average_scale)
     for r in range(len(spread)):
@@ -217,7 +205,7 @@ def spread_rows(sparse_rows, first, average_scale, spread):
 
 @kernel
 def gather_entries(sparse_rows, numbers, gathered):
-    """Copy the entries of the sparse rows `numbers` to `gathered`, one row after another."""
+    """Copy the entries of the sparse rows `numbers` to `gathered`, row by row."""
     at, columns = 0, len(sparse_rows.marks)
     for k in range(len(numbers)):
         begin, size, distance = entries(sparse_rows, numbers[k])
@@ -230,7 +218,7 @@ def gather_entries(sparse_rows, numbers, gathered):
 
 @kernel
 def scatter_entries(sparse_rows, numbers, sizes, gathered):
-    """Replace the entries of the sparse rows `numbers`; there is room for them."""
+    """Replace the entries of the sparse rows `numbers`; the pool must have room."""
     at, columns = 0, len(sparse_rows.marks)
     for k in range(len(numbers)):
         f, size = numbers[k], sizes[k]

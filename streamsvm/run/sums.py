@@ -1,4 +1,4 @@
-"""Files that a manifest names with their lengths and checksums."""
+"""Files with lengths and checksums, as a manifest records them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.base import durable
 from streamsvm.base.decode import Count
 from streamsvm.errors import RunError
 
-_PIECE_BYTES = 2**20  # read or written at a time
+_PIECE_BYTES = 2**20  # bytes read or written at a time
 
 
 class FileSum(NamedTuple):
@@ -24,7 +24,7 @@ class FileSum(NamedTuple):
     crc32c: Count
 
     def check(self, path: Path) -> None:
-        """Raise `RunError` unless the file at `path` is this one; `OSError` if it cannot be read."""
+        """Raise `RunError` unless the file at `path` matches; `OSError` if it cannot be read."""
         crc = length = 0
         with durable.named(path), durable.open_file(path) as file:
             while piece := file.read(_PIECE_BYTES):
@@ -36,7 +36,7 @@ class FileSum(NamedTuple):
 
 
 def write_summed(path: Path, arrays: Iterable[np.ndarray]) -> FileSum:
-    """Write contiguous arrays to a new file, which is not made durable, and is deleted if that fails."""
+    """Write contiguous arrays to a new file without syncing it; delete the file if writing fails."""
     crc = length = 0
     with durable.named(path), durable.open_file(path, "wb", buffering=_PIECE_BYTES) as file:
         try:
@@ -54,7 +54,7 @@ def write_summed(path: Path, arrays: Iterable[np.ndarray]) -> FileSum:
 
 
 def mapped(path: Path) -> np.ndarray:
-    """Return the bytes of a file, which are read when they are used."""
+    """Memory-map a file, and return its bytes."""
     with durable.named(path), durable.open_file(path) as file:
         length = os.fstat(file.fileno()).st_size  # an empty file cannot be mapped
         return np.asarray(np.memmap(file, np.uint8, "r")) if length else np.zeros(0, np.uint8)

@@ -1,4 +1,4 @@
-"""Storage of the weights: in memory, or in memory-mapped files that may exceed it."""
+"""Storage of the weights, in memory or in memory-mapped files that may be larger than memory."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.directory import RunDir
 from streamsvm.run.segments import pieces, restore_arrays, rows_in_use, state_of
 
-LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
+LARGEST_FILE = 2**43  # bytes; the limit of ext4 is 16 TB
 _HUGE_PAGE = 2**21
 
 
 def map_array(
     path: Path | None, shape: tuple[int, int], dtype: np.dtype, *, fresh: bool = True
 ) -> np.ndarray:
-    """Return an array in the file `path`, or in memory if that is None.
+    """Return an array of zeros in the file `path`, or in memory if `path` is None.
 
-    It is zero, and pages that stay zero take no space on disk, unless the file system gives space to pages
-    that are only read (tmpfs): there all of it is reserved. If not `fresh`, the file keeps what it holds, and
-    is only extended.
+    With ``fresh=False``, the file keeps its content and is only extended. Pages that stay zero take no disk
+    space. Some file systems (tmpfs) allocate pages on reading; there, the full size is reserved at once.
 
-    The file may be larger than memory. The operating system then writes changed pages to disk over and
-    over: more than everything else that a fit writes.
+    If the file is larger than memory, the operating system writes changed pages to disk repeatedly, which
+    exceeds all other disk writes of a fit.
     """
     size = shape[0] * shape[1] * dtype.itemsize
     if path is None:
         if size == 0:
             return np.zeros(shape, dtype)
-        # Aligned to a page, as 64-byte vectors need; private, so that it counts as this process's memory.
+        # Page-aligned for 64-byte vectors; private, so that it counts as memory of this process.
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE") and size >= _HUGE_PAGE:  # fewer faults, and misses of the TLB
-            with contextlib.suppress(OSError):  # a kernel without them
+        if hasattr(mmap, "MADV_HUGEPAGE") and size >= _HUGE_PAGE:  # fewer page faults and TLB misses
+            with contextlib.suppress(OSError):  # not supported by the system
                 memory.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(memory, dtype).reshape(shape)
     with durable.open_file(path, "wb" if fresh else "r+b") as file:
@@ -56,15 +55,15 @@ def map_array(
         mapped = mmap.mmap(file.fileno(), size)
         if _reads_take_space(path, file.fileno(), mapped):
             os.posix_fallocate(file.fileno(), 0, size)
-    # Rows are accessed in random order: reading ahead would fetch megabytes for each of a few hundred
-    # bytes, and under a tight memory limit evict the rows in use. So would huge pages.
+    # Rows are accessed in random order. Read-ahead, or huge pages, would fetch megabytes for a few hundred
+    # bytes and, under a tight memory limit, evict the rows in use.
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype).reshape(shape)
 
 
 def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
-    """Return True if a hole of a mapped file takes space once it is read; tests the last page."""
-    if durable.free_bytes(path) < mmap.PAGESIZE:  # reading it might end the process
+    """Return True if reading a hole of a mapped file allocates disk space; tests the last page."""
+    if durable.free_bytes(path) < mmap.PAGESIZE:  # reading might kill the process
         return hasattr(os, "posix_fallocate")
     before = os.fstat(descriptor).st_blocks
     mapped[-1]
@@ -72,17 +71,10 @@ def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
 
 
 class WeightStorage:
-    """Base of the storage of weights for a learner.
+    """Base class of the storage of a learner's weights.
 
-    Attributes
-    ----------
-    weights : Weights
-        The weights in the form that kernels take. Any method may replace it.
-    sparse_rows : SparseRows or None
-        The sparse rows of the weights; None if the weights are in the matrix.
-    n_features : int
-    work : mapping of str to float
-        What workers that have the weights did in the pass, for its record.
+    `weights` has the form that kernels take, and any method may replace it. `sparse_rows` has the sparse
+    rows, or is None if the weights are a matrix. `work` records the work of cluster workers in the pass.
     """
 
     weights: Weights
@@ -91,7 +83,7 @@ class WeightStorage:
 
     @property
     def in_use(self) -> Weights:
-        """Weights for a commit or a model: without rows that are mapped for features to come."""
+        """Weights for a commit or a model, without rows reserved for new features."""
         return self.weights
 
     @property
@@ -99,59 +91,51 @@ class WeightStorage:
         raise NotImplementedError
 
     def make_room(self, rows: Rows, i: int) -> None:
-        """Make room for the changes that a visit of row `i` may make."""
+        """Make room for all changes that a visit of row `i` may make."""
 
     def grow(self, n_features: int, n_classes: int) -> None:
-        """Make room for at least so many features, and columns for so many classes."""
+        """Make room for `n_features` features and `n_classes` classes."""
 
     def begin_average(self) -> None:
         """Start the average of the iterates at the current weights."""
 
     def scale(self, factor: float) -> None:
-        """Multiply the weights by a factor, before an average begins."""
+        """Multiply the weights by a factor, before an average is started."""
 
     def end_pass(self) -> None:
-        """Drop negligible weights, if that saves anything."""
+        """Drop negligible weights, if that saves memory or time."""
 
     def state(self) -> Iterator[np.ndarray]:
-        """Yield the arrays that a commit writes one after another."""
+        """Yield the arrays that a commit writes consecutively."""
         raise NotImplementedError
 
     def restore(self, path: Path) -> None:
-        """Read the weights of a commit, whose checksum was checked; they must be zero before.
+        """Read committed weights, whose checksum was verified, into weights of zeros.
 
-        Raises `RunError` for numbers that would lead kernels out of their arrays.
+        Raises `RunError` for numbers that would make kernels access memory out of bounds.
         """
         raise NotImplementedError
 
     def check_room(self, rows: Rows) -> None:
-        """Raise `RunError` if the disk cannot take what a block of these rows may change."""
+        """Raise `RunError` if the disk lacks room for the changes that a block of rows may make."""
 
     def squares(self, norm2: Callable[..., None], problem: Problem, average_scale: float) -> list[float]:
-        """Return ‖w‖² of each range of classes by a kernel: of the last iterate, or of the average."""
+        """Return ‖w‖² of each range of classes, for the last iterate or the average, computed by `norm2`."""
         sums = np.zeros(len(problem.ranges))
         norm2(self.weights, average_scale, self.sparse_rows, problem, sums)
         return sums.tolist()
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
-        """Return the coefficients of a model: of the last iterate (None), or of the average."""
+        """Return the coefficients of the last iterate (`average_scale` is None) or of the average."""
         raise NotImplementedError
 
 
 class DenseWeights(WeightStorage):
-    """Weights in a matrix of fixed shape, in memory or mapped from files.
+    """Weights in a matrix of fixed shape, in memory or in memory-mapped files.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Features, and classes padded to whole vectors.
-    dtype : dtype
-    time_unit : float
-        The unit of the average's time (see `Weights`).
-    paths : sequence of Path
-        File of the weights; by default they are in memory.
-    average : bool
-        True if an average can be kept, in memory.
+    `shape` is the number of features, and of classes padded to whole vectors. `time_unit` is the time unit of
+    the average (see `Weights`). `paths` has the file of the weights; by default they are in memory. An
+    average can be kept, in memory, if `average` is True.
     """
 
     def __init__(
@@ -179,7 +163,7 @@ class DenseWeights(WeightStorage):
     def scale(self, factor: float) -> None:
         for current, path in self._arrays()[:1]:
             flat = current.reshape(-1)
-            for part in pieces(current, path):  # zeros are not written into holes of the file
+            for part in pieces(current, path):  # zeros are not written, to keep holes of the file
                 np.multiply(flat[part], flat.dtype.type(factor), out=flat[part], where=flat[part] != 0)
 
     def state(self) -> Iterator[np.ndarray]:
@@ -191,12 +175,12 @@ class DenseWeights(WeightStorage):
         restore_arrays(path, [array for array, _ in self._arrays()])
 
     def _arrays(self) -> list[tuple[np.ndarray, Path | None]]:
-        """Return the weights and, if there is one, their average's delta, each with its file."""
+        """Return the weights and, if any, their average's delta, each with its file."""
         found = itertools.zip_longest(self.in_use[:2], self._paths)
         return [(array, path) for array, path in found if len(array)]
 
     def _used(self) -> np.ndarray:
-        """Return ranges of features, ascending, outside of which files of the weights are holes."""
+        """Return ascending ranges of features that cover all weights outside holes of the files."""
         if not self._paths or not self.n_features:
             return np.array([[0, self.n_features]])
         return rows_in_use(self._arrays())
@@ -209,11 +193,11 @@ class DenseWeights(WeightStorage):
         return sums.tolist()
 
     def check_room(self, rows: Rows) -> None:
-        """Raise `RunError` if the disk is too full: the first write to a page would then end the process."""
+        """Raise `RunError` if the disk is too full, because writing a page would then kill the process."""
         arrays = list(zip(self._paths, self.weights[:2], strict=False))
         try:
             check_mapped(arrays, min(len(rows.data), self.n_features))
-        except RunError:  # most features occur in many rows
+        except RunError:  # count distinct features, because most occur in many rows
             if rows.indices is None:
                 raise
             check_mapped(arrays, len(np.unique(rows.indices)))
@@ -225,20 +209,13 @@ class DenseWeights(WeightStorage):
 
 
 def check_mapped(arrays: Iterable[tuple[Path, np.ndarray]], n_rows: int, most: int = 2**63) -> None:
-    """Raise `RunError` unless the disk of mapped files has room for `n_rows` more rows of each.
+    """Raise `RunError` unless the disk has room for writing `n_rows` more rows of each mapped file.
 
-    A mapped file is sparse: a page takes space when it is first written. If there is none left by then, the
-    operating system ends the process by a signal. So this is called before rows are written.
+    A mapped file is sparse, and a page takes disk space when it is first written. On a full disk the
+    operating system kills the process by a signal, so call this function before writing.
 
-    Parameters
-    ----------
-    arrays : iterable of (Path, ndarray of shape (n, columns))
-        Files, in one run directory, and the arrays mapped from them. A file may have been removed, since its
-        map lives on.
-    n_rows : int
-        Rows that may be written next; those that never were need space.
-    most : int
-        Most bytes that may be written next.
+    `arrays` has files in one run directory, and the arrays of shape (n, columns) mapped from them. Deleted
+    files, whose mappings stay valid, are skipped. `most` limits the bytes that are written.
     """
     needed = 0
     for path, array in arrays:
@@ -246,7 +223,7 @@ def check_mapped(arrays: Iterable[tuple[Path, np.ndarray]], n_rows: int, most: i
             found = os.stat(path)
         except FileNotFoundError:
             continue
-        pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
+        pages = array.strides[0] // mmap.PAGESIZE + 2  # pages that a row can touch
         needed += max(min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks), 0)
         needed = min(needed, most)
         if needed > (free := durable.free_bytes(path)):
