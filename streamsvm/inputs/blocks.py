@@ -1,4 +1,4 @@
-"""Blocks of a store with the classes and features of a model, which scores them."""
+"""Blocks of a store with the classes and features of a model, for scoring."""
 
 from __future__ import annotations
 
@@ -38,18 +38,15 @@ def blocks_to_score(
     transformed: Callable[[Store], Store] | None = None,
     held_row_bytes: int = 0,
 ) -> Blocks:
-    """Divide a store into blocks for a model of data with the classes and features of `like`.
+    """Divide a store into blocks with the classes and features of `like`, ready to score.
 
-    Reading takes `memory` bytes. Labels have the class codes of `like`, and features its order. Features are
-    matched by name if both have names; `Blocks.match` describes the match. `transformed` is applied to the
-    store with these features. `held_row_bytes` are bytes of each row beside those that are read.
+    Reading takes `memory` bytes, including `held_row_bytes` for each row beside its values. Features are
+    matched by name if both sides have names; `Blocks.match` describes the match. `transformed` is then
+    applied to the store.
 
-    Raises
-    ------
-    FeatureError
-        If both name their features, and have no name in common, or the store lacks a column of a table.
-    StoreError
-        If, without names, the store has other features or, if `labelled`, none of the classes.
+    Raises `FeatureError` if both sides have names, but none in common, or the store lacks a column of a
+    table. Raises `StoreError` if, without names, the store has other features or, if `labelled`, no rows or
+    none of the classes.
     """
     where, model = str(store.path), str(like.path)
     match = match_features(store.feature_names(), like.names, where, model=model, encoding=like.encoding)

@@ -1,4 +1,4 @@
-"""Rows of everything that a model can score: stores and other files, blocks of rows, matrices."""
+"""Rows to score, from stores, other files, blocks of rows and matrices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from streamsvm.transforms import apply, dense_after
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import transformed
 
-# Changes of rows of files, by the names of their counts.
+# Warnings about changed rows of files, by the names of their counts.
 _CHANGES = {
     "skipped": "left out rows that are invalid",
     "repaired": "sorted rows, or summed duplicate indices of them",
@@ -48,48 +48,32 @@ Read = Iterator[tuple[Rows, np.ndarray]]
 class RowsToScore:
     """Reader of the rows of data of any kind, after the model's transforms, with their names.
 
-    Parameters
-    ----------
-    model : Model
-    settings : ScoringSettings
-    memory : int
-        Budget in bytes. The rows of a store or file take half of it.
-    labelled : bool
-        If true, a store must have labels that the model knows, and a matrix needs `y`, or `label` if it is
-        AnnData; the default is the column that the model was trained on.
-    named : bool
-        If true, the names of a store's rows are read; else numbers from 1 take their place.
-    workers : int, optional
-        Threads that read files.
+    If `labelled`, a store must have labels that the model knows, and a matrix needs `y` or `label`, by
+    default the column that the model was trained on.
 
-    Attributes
-    ----------
-    n_rows : int or None
-        Number of rows, set when data has been opened; None if it is not known.
-    unlabelled : int
-        Rows that are left out because they have no label; of a file that is converted, set at its end.
-    texts : sequence of str or None
-        The texts that the rows yielded last are hashed from, of a file or in memory; else None or empty.
+    Reading sets `n_rows` (None if unknown), `unlabelled`, the number of rows left out because they have no
+    label (for a file, at its end), and `texts`, the hashed texts of the last rows (None or empty without
+    texts).
     """
 
     model: Model
     settings: ScoringSettings = ScoringSettings()  # noqa: RUF009
-    memory: int = 2**28
+    memory: int = 2**28  # bytes; the rows of a store or file take half of them
     labelled: bool = True
-    named: bool = False
-    workers: int | None = None
+    named: bool = False  # whether to read the row names of a store; otherwise rows are numbered from 1
+    workers: int | None = None  # threads that read files
     n_rows: int | None = dataclasses.field(default=None, init=False)
     unlabelled: int = dataclasses.field(default=0, init=False)
     texts: Sequence[str] | None = dataclasses.field(default=None, init=False)
 
     def read(self, data: Any, y: Any = None, groups: Any = None, where: str = "the data") -> Read:
-        """Yield rows of `data`, in its order, and their names, int64 or str objects.
+        """Yield rows of `data`, in order, and their names, int64 or str objects.
 
-        `data`, `y` and `groups` are as for `streamsvm.evaluate`. Errors call blocks of rows `where`.
+        `data`, `y` and `groups` are as for `streamsvm.evaluate`; `where` names blocks of rows in errors.
         """
         y, label = label_column(y, self.settings.label)
         is_path = isinstance(data, str | os.PathLike)
-        # A list has rows, or pairs of rows and their names.
+        # A list of blocks has rows, or pairs of rows and their names.
         is_list = isinstance(data, list) and all(
             isinstance(x[0] if type(x) is tuple else x, Rows) for x in data
         )
@@ -110,7 +94,7 @@ class RowsToScore:
         elif not has_labels:
             yield from self._of_matrix(data, y, groups, label)
         else:
-            with_layer(data, self.settings.layer, self.settings.raw, self.settings.obsm)  # refuses them
+            with_layer(data, self.settings.layer, self.settings.raw, self.settings.obsm)  # raises if given
             yield from self._of_store(data) if isinstance(data, Store) else self._of_blocks(data, where)
 
     def _of_store(self, store: Store) -> Read:
@@ -124,7 +108,7 @@ class RowsToScore:
                 )
             shift = store.index_base
             like = dataclasses.replace(like, n_features=store.n_features, index_base=shift)
-        elif (like.index_base, store.index_base) == (0, 1):  # the store left out the model's feature 0
+        elif (like.index_base, store.index_base) == (0, 1):  # the store lacks the model's feature 0
             shift = 1
             like = dataclasses.replace(like, n_features=like.n_features - 1, index_base=1)
         with part_of_memory(2):
@@ -145,10 +129,7 @@ class RowsToScore:
             yield from found
 
     def _of_file(self, path: Any, label: str | None) -> Read:
-        """Yield the rows of a file of any kind that `convert` takes, and their numbers.
-
-        At the end, warnings say what was dropped or replaced.
-        """
+        """Yield rows of a file that `convert` takes, and their numbers; finally, warn of changed rows."""
         model, labelled = self.model, self.labelled
         options = vars(self.settings) | {"label": label, "memory": self.memory // 2, "labelled": labelled}
         if kind_of(path, options["format"]) == "libsvm":
@@ -158,7 +139,7 @@ class RowsToScore:
                     "of the kind that it was trained on"
                 )
             options["groups"] = model.transitions_ is not None and "whole"
-            options["multilabel"] |= model.multilabel or not labelled  # of labels that are not used, too
+            options["multilabel"] |= model.multilabel or not labelled  # ignored labels may be several
             options["labels_as"] = None if labelled else "text"
         reader = converters().open_reader(
             [path], **options, dtype=model.record["dtype"], unseen_label="keep", like=schema_of_model(model),
@@ -176,14 +157,14 @@ class RowsToScore:
         n_unknown = found.unseen_features + getattr(found, "unseen_values", 0)
         warn_of_unknown_features(found.nnz, n_unknown, str(path))
         for name, change in _CHANGES.items():
-            # `evaluate` warns of unknown labels of rows with one label.
+            # `evaluate` warns of unknown labels itself if rows have one label.
             told = name != "unseen_labels" or (labelled and options["multilabel"])
             if told and (n := getattr(found, name, 0)):
                 first = f", the first: {found.first_errors[0]}" if name == "skipped" else ""
                 warn(f"{path}: {change} ({n:,} in all{first})")
 
     def _of_blocks(self, data: Rows | Iterable[Any], where: str) -> Read:
-        """Yield blocks of rows, as they were before the transforms, with the names that come with them."""
+        """Yield blocks of rows, transformed here, with their names or numbers."""
         first = 0
         for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):
             rows, names = (each, None) if isinstance(each, Rows) else each
@@ -221,10 +202,9 @@ class RowsToScore:
 
 
 def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
-    """Check rows from number `first` on that a caller made, and return them in the model's dtype.
+    """Check rows from a caller, numbered from `first` on in errors, and convert them to the model's dtype.
 
-    An index beyond the model would read memory that is not its own, and a value that is not finite might meet
-    no coefficient.
+    Kernels would read out of bounds for a feature beyond the model, and may skip a non-finite value.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         data = rows.data.astype(model.dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Schema of the data of a store, a run or a model, which new data must fit."""
+"""Schema of the data of a store, run or model, which new data must fit."""
 
 from __future__ import annotations
 
@@ -19,49 +19,27 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class DataSchema:
-    """Classes, features and encoding of the data of a store, run or model.
-
-    Attributes
-    ----------
-    path : Path
-    classes : sequence of str
-        Label texts by class code.
-    label_dtype : str
-        Type of the labels in Python.
-    n_features : int
-    index_base : int or None
-        Index of the first feature in the text that the data is from, if it is from text.
-    transforms : sequence of Transform
-        Transforms of a model; `n_features` counts the features before them.
-    names : sequence of str or None
-        Names of the features, which LIBSVM text cannot give.
-    encoding : dict or None
-        Record of the encoding of a table's columns as features (docs/formats.md).
-    label : str or None
-        The column with the labels.
-    labels_as : {"numbers", "text"}
-        Reading of labels of text, as for ``convert``.
-    """
+    """Classes, features and encoding of the data of a store, run or model."""
 
     path: Path
-    classes: Sequence[str]
-    label_dtype: str
-    n_features: int
-    index_base: int | None
-    transforms: Sequence[Transform] = ()
-    names: Sequence[str] | None = None
-    encoding: dict[str, Any] | None = None
-    label: str | None = None
-    labels_as: str = "numbers"
+    classes: Sequence[str]  # labels as text, by class code
+    label_dtype: str  # Python type of the labels
+    n_features: int  # number of features before the transforms
+    index_base: int | None  # index of the first feature in LIBSVM text; None for other data
+    transforms: Sequence[Transform] = ()  # transforms of a model
+    names: Sequence[str] | None = None  # names of the features; LIBSVM text has none
+    encoding: dict[str, Any] | None = None  # encoding of table columns as features (docs/formats.md)
+    label: str | None = None  # column of the labels
+    labels_as: str = "numbers"  # how labels in text are read, as for ``convert``
 
     @property
     def takes_any_feature(self) -> bool:
-        """True if data may have any features, because a transform hashes them."""
+        """Whether data may have any features, because a transform hashes them."""
         return any(transform.takes_any_feature for transform in self.transforms)
 
     @property
     def has_plain_features(self) -> bool:
-        """False if features are not columns of a table but made from them: categories, or n-grams of text."""
+        """Whether features are plain columns of a table, and not categories or n-grams."""
         encoding = self.encoding or {"columns": []}
         plain = [each.keys() <= {"name", "type"} for each in encoding["columns"]]
         return "text" not in encoding and all(plain)
@@ -92,13 +70,13 @@ class DataSchema:
 
 
 def reading_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a store's, run's or model's record that describe the reading of its data."""
+    """Return the entries of a record that describe how its data is read."""
     names = ("encoding", "label", "labels_as")
     return {name: record[name] for name in names if record.get(name) is not None}
 
 
 def read_schema(path: str | Path) -> DataSchema:
-    """Read the schema of the data of the store, run or model at `path`."""
+    """Read the schema of the store, run or model at `path`."""
     path = Path(path)
     if (path / format.RUN_JSON).exists() or (path / format.MODEL_JSON).exists():
         from streamsvm.model.model import load_model

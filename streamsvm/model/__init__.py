@@ -1,1 +1,1 @@
-"""A trained model: coefficients, files, scores."""
+"""Trained models: coefficients, model folders and scores."""

@@ -1,8 +1,8 @@
-"""Coefficients of a model, dense or sparse: written to disk in pieces, and mapped from it.
+"""Coefficients of a model, in memory and on disk: dense, dense without zero rows, or sparse (CSR).
 
-Rare features have few weights other than zero: 6 % of the weights of a model with 77,000 features and 1,000
-classes. Such a model is stored as the three arrays of a CSR matrix, with a row for each feature. Most hashed
-features never occur; only the rows of those that do are stored, dense, with a list of the features.
+Rare features have few non-zero weights: with 77,000 features and 1,000 classes, 6 % of the weights are not 0.
+Such coefficients are stored as a CSR matrix with one row per feature. Most hashed features never occur; only
+the rows of features in use are stored, as a dense array with a list of these features.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from streamsvm.data.checks import find_index_violation
 from streamsvm.errors import ModelError
 from streamsvm.model.saved_files import SavedFiles, write_array, write_header
 
-_PIECE_SIZE = 2**20  # bytes of coefficients that are gathered and written at a time
+_PIECE_SIZE = 2**20  # bytes of coefficients gathered at a time
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
-# Coefficients are sparse if that takes less than this share of the bytes, and there are enough classes. Then
-# scores take 0.5 to 2 times as long as with a dense array (wn1000, 1,000 classes). With half of the bytes
-# (clinc150) they would take 2 to 3 times as long, and with few classes a row is hardly more than an index.
+# The sparse layout must take less than this share of the bytes. Then scoring takes 0.5 to 2 times as long as
+# with a dense array (wn1000, 1,000 classes); at half of the bytes (clinc150) it takes 2 to 3 times as long.
+# With few classes, a sparse row is hardly more than an index.
 _MAX_SPARSE_SHARE = 0.25
 _MIN_SPARSE_CLASSES = 64
-# Only the rows of features in use are stored if that takes less than half of the bytes and saves at least
-# this many, because looking up the features of a row takes some time, too.
+# Zero rows are left out only if that halves the size and saves this many bytes, because scoring must then
+# look up the stored row of each feature.
 _MIN_SAVED_BYTES = 2**16
 _FLOAT16 = np.dtype(np.float16)
 
 
 class SparseCoef(NamedTuple):
-    """CSR matrix of shape (n_features, n_classes)."""
+    """CSR matrix of coefficients, shape (n_features, n_classes)."""
 
     data: np.ndarray  # (nnz,) dtype of the model
     indices: np.ndarray  # (nnz,) int32
@@ -49,7 +49,7 @@ class SparseCoef(NamedTuple):
         return self.data.dtype
 
     def dense(self, begin: int, end: int) -> np.ndarray:
-        """Return the coefficients of some features as a dense array."""
+        """Return the coefficients of the features `begin:end` as a dense array."""
         found = np.zeros((end - begin, self.n_classes), self.dtype)
         ends = self.indptr[begin : end + 1]
         part = slice(int(ends[0]), int(ends[-1]))
@@ -57,18 +57,17 @@ class SparseCoef(NamedTuple):
         return found
 
     def matrix(self) -> Any:
-        """Return the coefficients as a scipy.sparse.csr_array."""
         import scipy.sparse
 
         return scipy.sparse.csr_array(self[:3], shape=self.shape)
 
 
 class DenseCoef(NamedTuple):
-    """Matrix of shape (n_features, n_classes), perhaps without rows of zeros."""
+    """Dense coefficients, shape (n_features, n_classes); rows of zeros may be left out."""
 
     weights: np.ndarray  # (n, n_classes)
     n_features: int
-    features: np.ndarray | None = None  # (n,) int32 or int64, increasing; None: there are all rows
+    features: np.ndarray | None = None  # (n,) int32 or int64, increasing; None: all features
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -79,7 +78,6 @@ class DenseCoef(NamedTuple):
         return self.weights.dtype
 
     def dense(self, begin: int, end: int) -> np.ndarray:
-        """Return the coefficients of some features as a dense array."""
         if self.features is None:
             return self.weights[begin:end]
         found = np.zeros((end - begin, self.shape[1]), self.dtype)
@@ -88,7 +86,7 @@ class DenseCoef(NamedTuple):
         return found
 
     def matrix(self) -> Any:
-        """Return the coefficients as an array, or, if it lacks rows, as a scipy.sparse.csr_array."""
+        """Return the coefficients as an array, or as a scipy.sparse.csr_array if rows are left out."""
         if self.features is None:
             return self.weights
         import scipy.sparse
@@ -104,17 +102,17 @@ StoredCoef = DenseCoef | SparseCoef
 
 
 class Coefficients(NamedTuple):
-    """Coefficients of a model: ``current - average_scale * average_delta``, in the order of `columns`."""
+    """Coefficients of a model: the columns `columns` of ``current - average_scale * average_delta``."""
 
-    current: Any  # (n_features, K): an array, or an object with `shape`, `dtype` and `dense` as `StoredCoef`
-    columns: np.ndarray  # (n_classes,) int64, of `current`
-    average_delta: np.ndarray | None = None  # (n_features, K), if `current` is an array
+    current: Any  # (n_features, K): an array, or an object with `shape`, `dtype`, `dense` as `StoredCoef`
+    columns: np.ndarray  # (n_classes,) int64: column of `current` for each class
+    average_delta: np.ndarray | None = None  # (n_features, K); only if `current` is an array
     average_scale: float = 0.0
-    used: np.ndarray | None = None  # (n, 2): ranges of features, ascending; the rest is zero, and not read
-    shared_column: int | None = None  # of which each of the n classes has 1/n
-    transitions: np.ndarray | None = None  # (n_classes, n_classes): scores of classes that follow a class
+    used: np.ndarray | None = None  # (n, 2): ascending ranges of features; all other rows are 0, and not read
+    shared_column: int | None = None  # column that is spread evenly over the classes
+    transitions: np.ndarray | None = None  # (n_classes, n_classes): entry (a, b) scores b after a
     prune: float = 0.0  # coefficients of at most this absolute value become 0
-    rounded: np.dtype | None = None  # float16 or float32: the type that they are rounded to, and stored in
+    rounded: np.dtype | None = None  # float16 or float32: type to round to and to store
 
     @property
     def dtype(self) -> np.dtype:
@@ -127,7 +125,7 @@ class Coefficients(NamedTuple):
         return self.current.dtype if self.rounded is None else self.rounded
 
     def without_last(self, n: int) -> Coefficients:
-        """Return the coefficients without the last `n` rows, if any, which become the transitions."""
+        """Return the coefficients with the last `n` rows, if any, moved to `transitions`."""
         if n == 0:
             return self
         cut = len(self.current) - n
@@ -143,7 +141,7 @@ class Coefficients(NamedTuple):
         )
 
     def stored(self) -> StoredCoef:
-        """Return the coefficients in memory: a matrix, or sparse if the weights are."""
+        """Copy the coefficients to memory: dense if `current` is an array, else sparse."""
         n_features, n_classes = self.current.shape[0], len(self.columns)
         if isinstance(self.current, np.ndarray):
             pieces = [np.zeros((0, n_classes), self.dtype), *(piece.copy() for piece in self.pieces())]
@@ -154,7 +152,7 @@ class Coefficients(NamedTuple):
         return SparseCoef(data, indices, indptr, n_classes)
 
     def sparse_pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield a few rows of a CSR matrix at a time: their `data` and `indices`, and where each ends."""
+        """Yield `data`, `indices` and the row ends of a CSR matrix, a few rows at a time."""
         from streamsvm.kernels.sparse_coef import compress_rows
 
         nnz = 0
@@ -166,9 +164,9 @@ class Coefficients(NamedTuple):
             nnz += size
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """Yield the coefficients, a few rows at a time, in an array that may be used again.
+        """Yield the coefficients, a few rows at a time, in an array that may be reused.
 
-        Raises `ModelError` if one is too large for the type that it is stored in.
+        Raises `ModelError` if a coefficient is too large for `file_dtype`.
         """
         for piece in self._exact_pieces():
             piece = _round(piece, self.dtype)
@@ -205,7 +203,6 @@ class Coefficients(NamedTuple):
 
 
 def _round(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return `piece` in `dtype`; raises `ModelError` if a coefficient is too large for it."""
     if piece.dtype == dtype:
         return piece
     with np.errstate(over="ignore"):
@@ -219,10 +216,10 @@ def _round(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = False) -> dict[str, Any]:
-    """Write `coefficients` into `folder`, and return the entries of the record that describe their layout.
+    """Write `coefficients` into `folder`; return the entries of the record that describe their layout.
 
-    The layout is dense unless another one is much smaller, since it is the fastest to score with; if
-    `smallest`, it is the one of the fewest bytes.
+    The layout is dense, which is the fastest to score with, unless another layout is much smaller. With
+    `smallest`, the layout with the fewest bytes is chosen.
     """
     n_features, n_classes = coefficients.current.shape[0], len(coefficients.columns)
     dtype = coefficients.file_dtype
@@ -254,10 +251,7 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
 
 
 def _measure(coefficients: Coefficients, most: int) -> tuple[np.ndarray | None, int]:
-    """Return the features with a coefficient other than 0, increasing, and the values of the sparse layout.
-
-    The first is None if there are more than `most`.
-    """
+    """List the features in use (None if more than `most`) and count the values of the sparse layout."""
     from streamsvm.kernels.sparse_coef import FULL
 
     found, n, nnz, begin, k = [np.zeros(0, np.int64)], 0, 0, 0, len(coefficients.columns)
@@ -288,11 +282,11 @@ def _write_sparse(folder: Path, coefficients: Coefficients, stored: np.dtype, nn
 
 
 def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
-    """Open the coefficients as read-only maps, checked against the model's record.
+    """Memory-map the coefficients read-only, and check them against the model's record.
 
-    Those stored in float16 are read into memory, in the type of the scores.
+    Float16 coefficients are read into memory, in the dtype of the scores.
 
-    Raises `ModelError` if they are damaged, and `KeyError` or `TypeError` if the record does not fit them.
+    Raises `ModelError` if the files are damaged, and `KeyError` or `TypeError` if the record is not valid.
     """
     (n_features, n_classes), dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
     layout, stored = record["layout"], np.dtype(record.get(format.STORED_DTYPE, dtype))
@@ -308,7 +302,7 @@ def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
 
     if layout == format.DENSE:
         return DenseCoef(values(format.COEF, n_features, n_classes), n_features)
-    # The checksums find damage; what follows finds what was never ours. Compiled code trusts the numbers.
+    # Checksums do not detect forged files, and kernels read these indices unchecked.
     if layout == format.ROWS:
         features = files.array(format.COEF_ROWS, (-1,), format.index_dtype(n_features))
         inside = not len(features) or (features[0] >= 0 and features[-1] < n_features)

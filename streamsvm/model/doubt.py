@@ -1,6 +1,6 @@
-"""Doubt: which share of rows a model answers above a probability, and how many of these answers are right.
+"""Selective prediction: share and accuracy of the rows whose largest probability reaches a threshold.
 
-Probabilities are counted in bins of their log-odds, so that memory does not grow with the rows.
+Rows are counted in bins of their log-odds, so memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -14,39 +14,28 @@ from streamsvm.base import format
 from streamsvm.errors import Call, ModelError, Remedy, wrong_setting
 from streamsvm.settings import checks
 
-ACCURACIES = (0.8, 0.9, 0.95, 0.98, 0.99, 0.999)  # whose thresholds are shown
-_STEPS, _MOST = 10, 20  # bins of one unit, and the largest log-odds: one bin has all above
+ACCURACIES = (0.8, 0.9, 0.95, 0.98, 0.99, 0.999)  # accuracies whose thresholds are reported
+_STEPS, _MOST = 10, 20  # bins per unit of log-odds; largest log-odds, where the last bin starts
 
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """Rows whose largest probability is at least a threshold.
+    """Counts of the rows whose largest probability reaches each threshold."""
 
-    Attributes
-    ----------
-    thresholds : list of float
-        Increasing; all rows reach the first one.
-    rows : list of int
-        Rows that reach each threshold.
-    right : list of int
-        Rows among these whose label is predicted.
-    """
-
-    thresholds: list[float]
-    rows: list[int]
-    right: list[int]
+    thresholds: list[float]  # increasing probabilities; all rows reach the first one
+    rows: list[int]  # number of rows that reach each threshold
+    right: list[int]  # number of these rows that are predicted correctly
 
     def __post_init__(self) -> None:
-        table = np.array([self.thresholds, self.rows, self.right])  # or ValueError
+        table = np.array([self.thresholds, self.rows, self.right])  # unequal lengths: ValueError
         is_ordered = (np.diff(table) * [[1], [-1], [-1]] >= 0).all()
         if not (table.size and is_ordered and (table[1] >= table[2]).all() and (table >= 0).all()):
             raise ValueError("thresholds must increase, rows and right decrease")
 
     def threshold(self, accuracy: float) -> float:
-        """Return the smallest threshold above which rows are predicted with this accuracy; NaN without one.
+        """Return the smallest threshold at which predictions have this accuracy; NaN if there is none.
 
-        One more error is assumed than there was, so that few rows do not promise much. If all rows are
-        predicted so well, the threshold is 0.
+        One more error is assumed, so that few rows do not suffice. The threshold is 0 if all rows qualify.
         """
         reached = np.flatnonzero(np.array(self.right) >= accuracy * (np.array(self.rows) + 1))
         if not len(reached):
@@ -54,10 +43,10 @@ class Answered:
         return self.thresholds[reached[0]] if reached[0] else 0.0
 
     def by_threshold(self, chosen: Answered) -> list[dict[str, float]]:
-        """Return the share of rows answered, and their accuracy, for thresholds that other rows chose.
+        """Return the share and accuracy of answered rows as dicts, one for each of `ACCURACIES`.
 
-        There is a dict for each of `ACCURACIES`: ``unknown`` (the accuracy), ``probability`` (the threshold),
-        ``answered`` and ``accuracy``. NaN stands for no threshold, and for the accuracy of no rows.
+        Keys are ``unknown`` (the accuracy), ``probability`` (the threshold by `chosen`), ``answered`` (the
+        share) and ``accuracy``. A missing threshold, and the accuracy of no rows, are NaN.
         """
         thresholds = [chosen.threshold(accuracy) for accuracy in ACCURACIES]
         at = np.searchsorted(self.thresholds, thresholds)
@@ -72,10 +61,10 @@ class AnswerCounts:
     """Running counts for `Answered`."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros((2, 2 * _STEPS * _MOST + 1), np.int64)  # of rows, and of right ones
+        self._counts = np.zeros((2, 2 * _STEPS * _MOST + 1), np.int64)  # all rows; correct rows
 
     def add(self, logarithms: np.ndarray, is_right: np.ndarray) -> None:
-        """Count rows by the logarithms of their largest probabilities."""
+        """Count rows, given the logarithms of their largest probabilities."""
         logarithms = np.minimum(logarithms, 0.0)
         with np.errstate(divide="ignore"):
             odds = logarithms - np.log(-np.expm1(logarithms))
@@ -83,7 +72,7 @@ class AnswerCounts:
         self._counts += [np.bincount(own, minlength=self._counts.shape[1]) for own in (bins, bins[is_right])]
 
     def answered(self) -> Answered:
-        """Return the rows that reach each threshold at which there are rows."""
+        """Return the counts, with a threshold for each bin that has rows."""
         used = np.flatnonzero(self._counts[0])
         reached = self._counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, used]
         thresholds = 1 / (1 + np.exp(_MOST - used / _STEPS))
@@ -91,10 +80,10 @@ class AnswerCounts:
 
 
 def least_probability(record: dict[str, Any], unknown: float | None, label: Any) -> float | None:
-    """Return the threshold by a model's record for the accuracy `unknown`; None stays None.
+    """Return the threshold for the accuracy `unknown` from a model's record; None if `unknown` is None.
 
-    Raises `SettingsError` if it is no accuracy, or `label`, that of unknown rows, is a class; `ModelError` if
-    the model has no threshold for it.
+    Raises `SettingsError` if `unknown` is not an accuracy, or if `label`, the label of unknown rows, is a
+    class. Raises `ModelError` if the model is not calibrated, or no threshold reaches the accuracy.
     """
     if unknown is None:
         return None

@@ -1,4 +1,4 @@
-"""Matrices, texts and AnnData, in memory or backed by a file, as rows with the features of a model."""
+"""Conversion of matrices, texts and AnnData, in memory or file-backed, to rows for a model."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from streamsvm.errors import ModelError, Option, Remedy, StreamsvmError
 from streamsvm.transforms import apply
 
 MAX_FEATURES = 2**62  # limit of feature numbers for a model that hashes them
-_VALUE_BYTES = 16  # memory of one value of AnnData while a part of it is read
+_VALUE_BYTES = 16  # memory per value while a part of AnnData is read
 
 
 def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, first: int = 0) -> Rows:
     """Convert a matrix to rows with the features of a model, ready to score.
 
-    `X` and `groups` are as for `Model.predict`. `y` has labels, or several a row as for `streamsvm.evaluate`:
-    unknown ones get the code -1 and missing ones -2, or, of several, are left out. `first` is the number of
-    the first row, for errors; warnings about the data come with row 0 alone.
+    `X` and `groups` are as for `Model.predict`; `y` has labels or label sets, as for `streamsvm.evaluate`.
+    Unknown labels get the code -1 and missing labels -2; both are removed from label sets. `first` is the
+    number of the first row, for errors. Warnings about the data come only with row 0.
     """
     if groups is not None and model.transitions_ is None:
         raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
@@ -67,16 +67,12 @@ def matrix_parts(
     raw: bool = False,
     obsm: str | None = None,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the matrix, or parts of AnnData that is backed by a file, each with the number of its first row.
+    """Yield the matrix, or parts of file-backed AnnData, each with the number of its first row.
 
-    A part has its rows of ``obs`` and ``obsm``, and takes about `memory` bytes even if its values are dense.
+    A part includes its rows of ``obs`` and ``obsm``, and takes about `memory` bytes even if dense.
 
-    Raises
-    ------
-    InputError, SettingsError
-        As in `with_layer`.
-    ModelError
-        If AnnData has no X, or stores it by columns, or labels or groups (`of_rows`) are given beside it.
+    Raises `InputError` and `SettingsError` as in `with_layer`. Raises `ModelError` if file-backed AnnData has
+    no X, stores X by columns, or comes with labels or groups (`of_rows`).
     """
     if not getattr(X, "isbacked", False):
         yield 0, with_layer(X, layer, raw, obsm)
@@ -110,16 +106,16 @@ def matrix_parts(
 
 
 def _viewed(X: Any) -> tuple[Any, np.ndarray | None, Any]:
-    """Return the AnnData that `X` is a view of, with its rows and columns: attributes private to anndata."""
-    # For a view, anndata loads the whole matrix, and it cannot make a view of a view. So rows are read from
-    # the parent, and their columns are chosen in memory.
+    """Return the parent of a view, with the selected rows and columns (private attributes of anndata)."""
+    # anndata loads the whole matrix of a view, and cannot make a view of a view. So rows are read from the
+    # parent, and columns are selected in memory.
     if not X.is_view:
         return X, None, slice(None)
     return X._adata_ref, np.arange(X._adata_ref.n_obs)[X._oidx], X._vidx
 
 
 def names_of_rows(X: Any, n_rows: int) -> np.ndarray:
-    """Return the names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
+    """Return the names of the rows of a matrix: the index of AnnData and DataFrames, else numbers from 1."""
     index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
     if index is None or callable(index):
         return np.arange(1, n_rows + 1)
@@ -130,7 +126,7 @@ def names_of_rows(X: Any, n_rows: int) -> np.ndarray:
 
 
 def label_codes(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
-    """Return the class codes of labels, as `codes_among` does; without labels the code of unknown ones."""
+    """Return class codes as `codes_among` does; without `y`, every label is unknown."""
     if y is None:
         return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
     if len(y) != n:
@@ -145,10 +141,7 @@ def begins_with_text(X: Any) -> bool:
 
 
 def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[StreamsvmError]) -> Any:
-    """Return the n-grams of texts as a sparse matrix.
-
-    Raises `error` for an element that is not text.
-    """
+    """Return the hashed n-grams of texts as a CSR matrix; raise `error` for an element that is not text."""
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise error(f"X[{row}]: {text!r:.40} is no text")

@@ -1,4 +1,4 @@
-"""Trained models: saved, loaded and used to predict; neither data nor model need to fit in memory."""
+"""Trained model: load, predict, score and save."""
 
 from __future__ import annotations
 
@@ -32,62 +32,56 @@ if TYPE_CHECKING:
 
 
 def load_model(path: str | Path) -> Model:
-    """Open the model in `path`, a model folder or a run directory with one.
+    """Load a model from a model folder or run directory.
 
-    The coefficients stay on disk, memory-mapped; they are read once to check them. If another process
-    replaces the model meanwhile, the new one is opened.
+    The coefficients stay on disk, memory-mapped; loading reads them once to check them. If another process
+    replaces the model meanwhile, the new model is loaded.
 
     Raises
     ------
     ModelError
-        If there is no model, it is damaged, or a class has a control character in its name.
+        If there is no model, the model is damaged, or the name of a class has a control character.
     """
     return Model(**read_model(Path(path)))
 
 
 class Model(Readable):
-    """Linear classifier: the class of x is the one whose row of `coef_` scores it highest.
+    """Linear classifier, which predicts the class with the highest score.
 
     Attributes
     ----------
     coef_ : ndarray or scipy.sparse.csc_array, shape (n_classes, n)
-        Coefficients of the n features that rows have after the transforms, without the constant feature of
-        the transform ``bias``; one row for each class, also of two. A transposed view of the stored array,
-        memory-mapped and read-only. Sparse where that is much smaller: if less than half of the features have
-        coefficients, or, with 64 classes or more, if that takes less than a quarter of the bytes;
-        ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual (very many
-        classes), a column that all classes share is left out, as in scores.
+        Coefficients of the n features after the transforms, without the constant feature of ``bias``, one row
+        per class, also for two classes. A read-only, memory-mapped view, sparse if that is much smaller;
+        ``coef_.toarray()`` is then the dense matrix. Models trained with a common dual (very many classes)
+        omit a term that all classes share, and so do their scores.
     intercept_ : ndarray of shape (n_classes,)
-        Part of the scores of all rows that the transform ``bias`` adds: its value times its coefficients.
-        Zeros without it.
+        Value of the constant feature of ``bias`` times its coefficients; zeros without ``bias``.
     classes_ : ndarray, shape (n_classes,)
-        The labels, in the type of those of the training data: that of `y` as an array; int64 or str if the
-        data was a store.
+        Labels of the classes, in the type of `y` in training; int64 or str if the data was a store.
     class_names : ndarray of str, shape (n_classes,)
-        The labels as texts, as in files, tables of costs and predictions that are written.
+        Labels as text, as in files, cost tables and written predictions.
     n_features : int
-        Number of features after the transforms, with a constant one.
+        Number of features after the transforms, including a constant feature.
     n_features_in_ : int
-        Features that data has before the transforms. For a model that hashes features, those that the
-        training data had: it takes any.
-    feature_names_in_ : ndarray of str objects, shape (n_features,), or None
-        Names of the features, if the training data had any; new data is matched by them.
+        Number of features before the transforms. A model that hashes features takes any number.
+    feature_names_in_ : ndarray of str objects, shape (n_features_in_,), or None
+        Names of the features in training, if any; new data is matched by name.
     feature_names_out_ : ndarray of str objects, shape (n,), or None
-        Names of the features that `coef_` has a row for: other than `feature_names_in_` if some are selected.
+        Names of the n features of `coef_`; transforms may select features.
     transitions_ : ndarray of shape (n_classes, n_classes), or None
-        Transitions of a model of sequences: entry (a, b) is the score of class b following class a. Such a
-        model predicts the label sequence of the largest score.
+        Transition scores of a sequence model, which predicts the label sequence with the highest score. Entry
+        (a, b) is the score of class b following class a.
     multilabel : bool
-        True if rows of the training data could have several labels, or none.
+        Whether rows of the training data could have several labels, or none.
     dtype : dtype
         Type of coefficients and scores.
     record : dict
-        The contents of ``model.json``.
+        Contents of ``model.json``.
     transforms : sequence of Transform
-        Transforms that are applied to rows before they are scored, as in training.
+        Transforms of rows before scoring, as in training.
     costs : ndarray of float32, shape (n_classes, n_classes), or None
-        Cost of predicting the class of each column for rows of the class of each row, if the training had
-        ``costs`` or a ``tree``.
+        Entry (a, b) is the cost of predicting class b for a row of class a, from ``costs`` or ``tree``.
     result : FitResult or None
         Result of the training, if `streamsvm.fit` returned the model.
     """
@@ -135,7 +129,7 @@ class Model(Readable):
         return self.stored_coef.matrix()[: self.n_features - (self.bias is not None)].T
 
     def weights(self) -> np.ndarray:
-        """Return dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
+        """Return dense coefficients, shape (n_features, n_classes); a constant feature is the last row."""
         return self.stored_coef.dense(0, self.n_features)
 
     @functools.cached_property
@@ -147,7 +141,7 @@ class Model(Readable):
 
     @property
     def bias(self) -> float | None:
-        """Value of the last feature, if it is constant."""
+        """Value of the constant feature, which is the last one; None without a constant feature."""
         return (self.transforms[-1].constant or None) if self.transforms else None
 
     @functools.cached_property
@@ -160,10 +154,10 @@ class Model(Readable):
 
     @property
     def temperature(self) -> float | None:
-        """Divisor of the scores before their softmax; None if the model has no probabilities.
+        """Divisor of the scores before the softmax; None if the model has no probabilities.
 
-        It is 1 for the losses ``logistic`` and ``sparsemax``, and else the value that `streamsvm.calibrate`
-        found. Without that, ``sparsemax`` has the projection to the simplex in the place of the softmax.
+        `streamsvm.calibrate` sets it. Until then it is 1 for the losses ``logistic`` and ``sparsemax``, and
+        ``sparsemax`` uses the projection to the simplex instead of the softmax.
         """
         found = self.record.get(format.TEMPERATURE)
         loss = LOSSES.get(str(self.record.get("loss")))
@@ -175,8 +169,8 @@ class Model(Readable):
     def threshold(self) -> float | None:
         """Score above which a class is predicted for rows that may have several labels.
 
-        It is 0 if each class was separated from the others on its own (``ovr`` and ``ovr2``); None if the
-        scores only rank the classes.
+        It is 0 for ``ovr`` and ``ovr2``, which separate each class from all others, and None for other
+        losses, whose scores only rank the classes.
         """
         loss = LOSSES.get(str(self.record.get("loss")))
         return 0.0 if loss is not None and loss.own_dual else None
@@ -188,29 +182,26 @@ class Model(Readable):
         prune: float = 0.0,
         dtype: Literal["float16", "float32"] | None = None,
     ) -> None:
-        """Write the model into the model folder `path`, which `load_model` reads.
+        """Write the model to the folder `path`, replacing a model there; `load_model` reads it.
 
-        A model that `path` already holds is replaced. Coefficients are stored sparsely where that is much
-        smaller; if `prune` or `dtype` is given, in the layout of the fewest bytes.
+        Coefficients are stored sparsely if that is much smaller. With `prune` or `dtype`, the smallest layout
+        is chosen.
 
         Parameters
         ----------
         path : path
         prune : float
             Coefficients of at most this absolute value become 0. A score of x, after the transforms, changes
-            by at most ``prune * sum(abs(x))``, and a label only if its score is ahead of the next by less
-            than twice that.
+            by at most ``prune * sum(abs(x))``, and a label only if its score leads by less than twice that.
         dtype : {"float16", "float32"}, optional
-            Type to which coefficients are rounded and in which they are stored. Scores are then computed in
-            float32; coefficients in float16 take half of the disk and, once they are loaded, as much memory
-            as in float32. With float16 a score changes by at most ``sum(abs(x * w)) / 2048``, and 3e-8 times
+            Type to round and store coefficients in; scores are then float32. Float16 halves the disk space,
+            but not the memory. It changes a score by at most ``sum(abs(x * w)) / 2048`` plus 3e-8 times
             ``sum(abs(x))``.
 
         Raises
         ------
         ModelError
-            If `path` holds anything but a model, or cannot be written, or a coefficient is too large for
-            `dtype`.
+            If `path` holds anything but a model or cannot be written, or a coefficient overflows `dtype`.
         SettingsError
             If `prune` or `dtype` is not valid.
         """
@@ -218,13 +209,13 @@ class Model(Readable):
 
     @property
     def takes_texts(self) -> bool:
-        """True for a model of hashed n-grams, which scores lists of texts, too."""
+        """Whether the model hashes n-grams of texts, so that it also scores lists of texts."""
         encoding = self.record.get("encoding") or {}
         return bool(encoding.get("text") and not encoding["columns"])
 
     @property
     def takes_any_feature(self) -> bool:
-        """True if data may have features that training did not see, because they are hashed."""
+        """Whether data may have features unseen in training, because the model hashes features."""
         return any(transform.takes_any_feature for transform in self.transforms)
 
     def scores(
@@ -236,17 +227,17 @@ class Model(Readable):
         where: str = "the data",
         workers: Threads = Threads(),  # noqa: B008
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Score `rows` in pieces of at most `memory` bytes of scores, or of one row; `workers` share a piece.
+        """Score `rows` in pieces of at most `memory` bytes of scores, or one row; `workers` share a piece.
 
-        For a model of sequences the pieces have whole groups of rows, if these have groups. Raises
-        `ModelError`, which calls the data `where` and the first row `first`, if a score is not finite.
+        For a sequence model, pieces have whole groups, if the rows have groups. Raises `ModelError` if a
+        score is not finite; the message names the data `where` and counts rows from `first`.
 
         Yields
         ------
         begin : int
             First row of the piece.
         scores : ndarray, shape (n, n_classes)
-            In the model's dtype; the array is reused for the next piece.
+            Scores in the model's dtype; the array is reused for the next piece.
         """
         pieces = self._scorer.pieces(rows, memory, by_group=self.transitions_ is not None, workers=workers)
         for begin, scores in pieces:
@@ -264,16 +255,14 @@ class Model(Readable):
         Parameters
         ----------
         X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features_in_)
-            As the training data was, before the transforms, which the model applies. AnnData that is backed
-            by a file, or a view of it, is read in parts. One row may also be a
-            tuple of two NumPy arrays: the indices of its features, as integers, and their values.
-            Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
-            Columns of categories of a DataFrame become features as in the training. For a model of hashed
-            text also a list, array or Series of texts, one for each row.
-            Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
-            names, in any order: missing ones are 0, and unknown ones are left out. For a model that hashes
-            features, `X` may have any number of columns, and column j is the feature with the number j in the
-            text, as scikit-learn's ``load_svmlight_file(..., zero_based=True)`` reads it.
+            Data with the features of the training data; the model applies its transforms. Column j is feature
+            j, which has the number j + index_base in LIBSVM text. File-backed AnnData, or a view of it, is
+            read in parts. A tuple of two NumPy arrays is one row: integer indices of features, and their
+            values. A model of hashed text also takes a list, array or Series of texts, one per row. Named
+            columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's names in any
+            order: missing columns are 0, and unknown columns are ignored. Categorical columns become features
+            as in training. A model that hashes features takes any number of columns; column j is the feature
+            number j of LIBSVM text, as scikit-learn's ``load_svmlight_file(..., zero_based=True)`` reads it.
 
         Returns
         -------
@@ -282,27 +271,24 @@ class Model(Readable):
         Raises
         ------
         ModelError
-            If `X` has another number of features, or a value or a score is not finite in the model's
-            dtype; names the row and column.
+            If `X` has the wrong number of features, or a value or score is not finite; gives row and column.
         FeatureError
-            If no name of a column is one of the model's, or a column of the model's table is missing.
+            If the model knows no column name, or `X` lacks a column of the model's table.
         InputError
-            If a transform of the model cannot take a row; names it.
+            If a transform of the model cannot take a row, which the message names.
 
         Warns
         -----
         StreamsvmWarning
-            If columns are missing or unknown, with their numbers; or if only one side has names: columns
-            are then assumed to be in the model's order.
+            If columns are missing or unknown, or only one side has names and the model's order is assumed.
         """
         return self._of_rows(X, lambda rows, begin, scores: scores, self.dtype, len(self.classes_))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the classes for all rows of `X`: the softmax of scores / `temperature`.
+        """Return the class probabilities of all rows of `X`: the softmax of scores / `temperature`.
 
-        Those of a model with the loss ``sparsemax`` that is not calibrated are the projections of the scores.
-
-        Parameters and warnings are those of `decision_function`.
+        For an uncalibrated ``sparsemax`` model, they are the projections of the scores to the simplex.
+        Parameters, errors and warnings are as for `decision_function`.
 
         Returns
         -------
@@ -312,20 +298,18 @@ class Model(Readable):
         Raises
         ------
         ModelError
-            If the model has no probabilities (see `temperature`). Also as in `decision_function`.
-        FeatureError
-            As in `decision_function`.
+            Also if the model has no probabilities (see `temperature`).
         """
         self.check_probabilities()
         probabilities = lambda rows, begin, scores: np.exp(self.log_probabilities(scores))  # noqa: E731
         return self._of_rows(X, probabilities, np.float64, len(self.classes_))
 
     def log_probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """Return the logarithms of the probabilities of finite scores, shape (n, n_classes), in float64."""
+        """Return the log-probabilities, float64, of finite scores, shape (n, n_classes)."""
         return log_probabilities(scores, self.record, self.check_probabilities())
 
     def check_probabilities(self) -> float:
-        """Return the temperature; raises `ModelError` if the model has no probabilities."""
+        """Return the temperature; raise `ModelError` if the model has no probabilities."""
         if self.temperature is None:
             loss = self.record.get("loss")
             trained = "" if loss is None else f"was trained with the loss {loss} and "
@@ -338,32 +322,30 @@ class Model(Readable):
     def predict(
         self, X: Any, groups: Any = None, *, unknown: float | None = None, unknown_label: Any = "unknown"
     ) -> np.ndarray:
-        """Predict the labels of the rows of `X`; of equal scores the first class wins.
+        """Predict the labels of the rows of `X`; the first class wins a tie.
+
+        For data that does not fit in memory, see `streamsvm.predict`.
 
         Parameters
         ----------
         X : as for `decision_function`
         groups : array_like, shape (n,), or str, optional
-            The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
+            Group of each row, for a sequence model: see `streamsvm.fit`.
         unknown, unknown_label
             As for `streamsvm.predict`.
 
         Returns
         -------
         ndarray, shape (n,)
-            In the type of `classes_`; text if `unknown_label` is text.
+            Labels in the type of `classes_`; text if `unknown_label` is text.
 
         Raises
         ------
         ModelError
-            If a model of sequences is given no groups, or another one is, or the rows of a group do not stand
-            together; or for `unknown`. Also as in `decision_function`, with its warnings.
+            If a sequence model gets no `groups`, another model gets `groups`, or groups are not consecutive.
+            If the model has no threshold for `unknown`. Also as in `decision_function`, with its warnings.
         SettingsError
             If `unknown` is not valid.
-
-        Notes
-        -----
-        For data that does not fit in memory, see `streamsvm.predict`.
         """
         best = functools.partial(
             self.best_classes, least=least_probability(self.record, unknown, unknown_label)
@@ -379,7 +361,7 @@ class Model(Readable):
         *shape: int,
         groups: Any = None,
     ) -> np.ndarray:
-        """Return what `compute` makes of rows, the first of some of them, and their scores, for all rows."""
+        """Call `compute` with rows, first row and scores of each piece of `X`, and collect the results."""
         for first, part in matrix_parts(X, groups):
             rows = rows_of_matrix(self, part, groups=groups, first=first)
             if first == 0:
@@ -392,12 +374,14 @@ class Model(Readable):
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
         """Return the accuracy of the predictions for the rows of `X`, which have one label each.
 
+        `streamsvm.evaluate` has more metrics, also for rows with several labels.
+
         Parameters
         ----------
         X, groups : as for `predict`
         y : array_like, shape (n,), or str
-            Labels, or the name of the column of ``obs`` of AnnData that has them. Those that the model does
-            not know count as predicted wrongly; rows whose label is missing are left out.
+            Labels, or the column of a DataFrame or of ``obs`` of AnnData that has them. Labels unknown to the
+            model count as wrong; rows without a label are left out.
         sample_weight : array_like, shape (n,), optional
 
         Raises
@@ -408,11 +392,7 @@ class Model(Readable):
         Warns
         -----
         StreamsvmWarning
-            If labels are unknown to the model, or missing; counts the rows.
-
-        Notes
-        -----
-        `streamsvm.evaluate` has further metrics, also of rows with several labels.
+            If labels are unknown to the model; the message counts the rows.
         """
         y = labels_of(X, *label_column(y, None))
         predicted = self._of_rows(X, self.best_classes, np.int64, groups=groups)
@@ -427,9 +407,9 @@ class Model(Readable):
     def best_classes(
         self, rows: Rows, begin: int, scores: np.ndarray, least: float | None = None
     ) -> np.ndarray:
-        """Return the codes of the classes predicted for the rows from `begin` on, which have these scores.
+        """Return the codes of the predicted classes of the rows from `begin` on, given their scores.
 
-        Rows whose largest probability is below `least` have one more than the last code.
+        Rows whose largest probability is below `least` get the code n_classes.
         """
         if self.transitions_ is not None:
             return best_sequences(scores, self.transitions_, rows, begin)

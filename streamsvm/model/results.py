@@ -1,4 +1,4 @@
-"""Results of training, tuning and calibration: how they ended, and the evidence."""
+"""Results of training, tuning and calibration."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from streamsvm.base.progress import of_model
 from streamsvm.base.repr import Readable, html_table
 
-_SHOWN_PASSES = 10  # last passes that a notebook shows
-_HEADINGS = {  # headings of the table of passes, and their keys in a report
+_SHOWN_PASSES = 10  # last passes shown in a notebook
+_HEADINGS = {  # heading in the table of passes: key in a report
     "pass": "pass",
     "relative gap": "relative_gap",
     "its estimate": "relative_gap_estimate",
@@ -27,17 +27,17 @@ class Calibration(Readable):
     Attributes
     ----------
     temperature : float
-        Divisor of the scores before their softmax.
+        Divisor of the scores before the softmax.
     log_loss_before, log_loss : float
-        Mean over the rows of −log of the probability of the own class: with the model's temperature before
-        (1 if it had none), and with the new one.
+        Mean of −log of the true class's probability, with the old temperature (1 if none) and the new one.
     rows : int
-        Rows with a label that the model knows; the others took no part.
+        Number of rows whose label the model knows; the temperature is fitted to these.
     warning : str or None
-        Reason why the temperature is not the minimum of the log loss.
+        Reason why the temperature does not minimise the log loss.
     unknown : list of dict
-        What `streamsvm.predict` does with `unknown`, for six accuracies: ``probability``, the threshold below
-        which rows are unknown, and, of all hold-out rows, the share ``answered`` and its ``accuracy``.
+        Effect of `unknown` of `streamsvm.predict`, for six accuracies. Each dict has ``unknown`` (the
+        accuracy), ``probability`` (the threshold below which rows are unknown), ``answered`` (share of all
+        hold-out rows at or above it) and ``accuracy`` (of these rows).
     """
 
     temperature: float
@@ -50,7 +50,7 @@ class Calibration(Readable):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class _TrainingResult(Readable):
-    """What results of a fit and of a pass over a stream have in common; `FitResult` explains it."""
+    """Common fields of `FitResult`, which documents them, and `OnlineResult`."""
 
     status: str
     C: float
@@ -70,64 +70,54 @@ class _TrainingResult(Readable):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FitResult(_TrainingResult):
-    """Result of a fit: how it ended, and the evidence.
+    """Result of a fit.
 
     Attributes
     ----------
     status : {"done", "converged"}
-        "done" if all passes were made, "converged" if the relative gap reached ``tol`` before.
+        "converged" if the relative gap reached ``tol``, "done" if all passes were made.
     passes : int
-        Passes over the data.
     C : float
-        The C of the settings, or the one chosen from the data.
+        C of the settings, or the value chosen from the data.
     dual, primal, gap, relative_gap : float or None
-        Of the model, exact; None if they were not measured, as with ``gap="none"``. The gap bounds how far
-        the primal is from its minimum, up to the rounding of the weights' dtype.
+        Exact values for the model; None if not measured, as with ``gap="none"``. The gap bounds the distance
+        of the primal from its minimum, up to the rounding of the weights.
     gap_decay : float or None
-        Gap of the last iterate divided by that after the first pass.
+        Gap of the last iterate divided by the gap after the first pass.
     train_accuracy : float or None
-        Fraction of the training rows that the model classifies correctly; None if ``gap="none"``, as it is
-        measured with the gap.
+        Fraction of the training rows predicted correctly, measured with the gap; None with ``gap="none"``.
     valid_accuracy : float or None
-        The same fraction of the validation rows, or of those held out; None without such rows.
+        The same fraction of the validation or hold-out rows; None without such rows.
     last_iterate : dict or None
-        The dual, primal, gap and relative_gap of the last iterate, if the model is the average instead.
+        The dual, primal, gap and relative_gap of the last iterate, if the model is the average.
     averaged : bool
-        True if the model is the average of the iterates of the last pass, False if it is the last one.
+        Whether the model is the average of the last pass's iterates, and not the last iterate.
     progressive_accuracy : float or None
-        Fraction of the rows of the first pass that were predicted correctly, each before it was learned
-        from; None where the order of the labels makes it no estimate, as a warning says, and where training
-        began at the means of the classes.
-    rows_per_second : float
-        Mean over the training time of all passes.
-    waited_fraction : float
-        Fraction of the training time that was spent waiting for the store.
+        Fraction of the rows of the first pass that were predicted correctly before training on them. None if
+        a warning says that the order of the labels invalidates it, or if training began at the class means.
+    rows_per_second, waited_fraction : float
+        Rows per second of training, and fraction of the training time spent waiting for the store.
     seconds : float
-        Time spent in this process and, in earlier ones that were interrupted, up to their last commit.
+        Time spent in this process, plus the time of interrupted processes up to their last commit.
     peak_memory_bytes : int
-        Largest private memory observed; memory-mapped files are not counted.
-    checkpoints : int
-        Commits made by this process; 0 if nothing was left to do.
-    checkpoint_seconds : float
-        Time that these commits took together.
-    checkpoint_bytes : int
-        Bytes of weights that they wrote.
+        Largest private memory observed, without memory-mapped files.
+    checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
+        Commits by this process (0 if nothing was left to do), their time, and bytes of weights written.
     empty_rows : int
-        Rows of norm zero, from which nothing can be learned, and rows without a label if the loss needs one;
-        they are left out of the objective.
+        Rows left out of the objective because they have norm zero, or lack a label that the loss needs.
     unweighted_rows : int
-        Rows of weight zero, which are left out of the objective and of the training accuracies.
+        Rows of weight zero, left out of the objective and the training accuracies.
     model : str
         Folder of the model.
     settings : dict
-        The settings of the run, with the defaults filled in.
+        Settings of the run, including defaults.
     history : list of dict
-        The report of each pass.
+        Report of each pass.
     warnings : list of str
-        Faults that were repaired, such as a damaged commit that was passed over on resuming, and
-        conditions that make a worse model, such as rows sorted by label.
+        Faults that were repaired, such as a damaged commit, and causes of a worse model, such as rows sorted
+        by label.
     hint : str or None
-        How to lower the gap, if it is large and the last pass still lowered it; the accuracy may be fine.
+        Advice to lower the gap, if it is large and the last pass still lowered it; the accuracy may be fine.
     """
 
     passes: int
@@ -176,19 +166,18 @@ class TuneResult(Readable):
     C : float
         C of the best setting.
     settings : dict
-        The other settings of the best, those of which several were tried.
+        Best values of the other settings that were tried with several values.
     valid_accuracy : float
-        Accuracy of the best setting on the held-out rows. The model itself was trained on these rows, too,
-        by other passes.
+        Accuracy of the best setting on the held-out rows. The final model is trained on these rows, too.
     valid_passes : int
-        Passes of the trial with that accuracy, including those at smaller C before.
+        Passes of the trial with that accuracy, including earlier passes at smaller C.
     tried : list of dict
-        Each setting: ``C``, ``settings``, ``valid_accuracy`` on the held-out rows, with folds its standard
-        deviation over them, ``valid_accuracy_std``, and the ``passes`` and ``seconds`` that it took.
+        Dicts with ``C``, ``settings``, ``valid_accuracy``, ``valid_accuracy_std`` (over folds, if any),
+        ``passes`` and ``seconds`` of each setting.
     result : FitResult
         Result of the training with the best settings.
     model : Model or None
-        The model of a matrix; that of a store is in the run directory.
+        Model trained on a matrix; for a store, the model is in the run directory.
     """
 
     C: float
@@ -228,28 +217,24 @@ class OnlineResult(_TrainingResult):
     Attributes
     ----------
     status : {"done", "stopped"}
-        "done" if the stream ended, "stopped" if it could not be read any further; then the model is that of
-        the rows before.
+        "done" if the stream ended, "stopped" if reading failed; the model then covers the rows before.
     C : float
-        The C that trained the rows, from the first 1,000 of them on.
+        C of the training; with "auto", fixed after the first 1,000 rows.
     rows, classes, features : int
     progressive_accuracy : float or None
-        Fraction of the rows that were predicted correctly by the weights before them; the first row of a
-        class counts as wrong. None where the order of the labels makes it no estimate, as a warning says.
+        Fraction of the rows predicted correctly before training on them; the first row of a class counts as
+        wrong. None if a warning says that the order of the labels invalidates it.
     recent_accuracy : float or None
         The same fraction since the previous line of the report.
     rows_per_second, waited_fraction, seconds, peak_memory_bytes, checkpoints, checkpoint_seconds,
-    checkpoint_bytes
+    checkpoint_bytes, model, warnings
         As in `FitResult`.
     empty_rows : int
-        Rows of norm zero, or without a known label, from which nothing was learned.
+        Rows skipped because they have norm zero or no known label.
     input : dict
-        Counts of the input's contents, as far as it was learned from.
-    model : str
-        Folder of the model.
+        Counts of the input's contents, up to the last row trained on.
     history : list of dict
-        The lines of the report since this process began.
-    warnings : list of str
+        Report lines since this process began.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""Files with their checksums: arrays that NumPy alone maps, and JSON."""
+"""Files with checksums: memory-mapped NumPy arrays, and JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.errors import ModelError
 
-_PIECE_SIZE = 2**20  # bytes that are summed at a time
-_MAX_HEADER = 2**14  # characters of the header of an array
+_PIECE_SIZE = 2**20  # bytes read at a time for a checksum
+_MAX_HEADER = 2**14  # longest header of an array, in characters
 
 
 class SavedFiles(NamedTuple):
-    """Files in a folder, each of which is checked before it is read.
+    """Files in a folder, which are checked before they are read.
 
     The methods raise `ModelError` if a file is damaged, `KeyError` if it has no checksum, and `OSError` if it
     cannot be read.
@@ -30,16 +30,15 @@ class SavedFiles(NamedTuple):
     sums: Mapping[str, int]  # CRC-32 of each file, by name
 
     def json(self, name: str) -> Any:
-        """Return the value in a JSON file."""
         return durable.read_record(self._checked(name), follow=True)
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Map the array in a file, read-only; -1 in the shape stands for any length."""
+        """Memory-map an array read-only; -1 in `shape` allows any length."""
         path = self._checked(name)
-        with durable.named(path), warnings.catch_warnings(action="ignore"):  # of sizes that overflow
+        with durable.named(path), warnings.catch_warnings(action="ignore"):  # about sizes that overflow
             try:
                 found = np.load(path, mmap_mode="r", allow_pickle=False, max_header_size=_MAX_HEADER)
-            except Exception as error:  # the header is parsed as Python, which may fail in many ways
+            except Exception as error:  # parsing the header as Python can fail in many ways
                 if isinstance(error, OSError) and error.errno:
                     raise
                 found = None
@@ -51,7 +50,7 @@ class SavedFiles(NamedTuple):
         ):
             raise ModelError(f"{path} is damaged: it is not the array that its folder should hold")
         mapped: Any = found.base
-        mapped.madvise(mmap.MADV_RANDOM)  # rows are looked up in no order
+        mapped.madvise(mmap.MADV_RANDOM)  # rows are read in random order
         return np.asarray(found)
 
     def _checked(self, name: str) -> Path:
@@ -66,7 +65,6 @@ class SavedFiles(NamedTuple):
 
 
 def sum_of(path: Path) -> int:
-    """Return the CRC-32 of a file."""
     crc = 0
     with durable.open_file(path, follow=True) as file:
         while piece := file.read(_PIECE_SIZE):
@@ -75,7 +73,7 @@ def sum_of(path: Path) -> int:
 
 
 def sum_of_array(array: np.ndarray) -> int:
-    """Return the CRC-32 of the file that `write_array` makes of an array."""
+    """Return the CRC-32 of the file that `write_array` writes."""
     header = io.BytesIO()
     write_header(header, array.dtype, array.shape)
     return zlib.crc32(np.ascontiguousarray(array).data, zlib.crc32(header.getvalue()))
@@ -89,6 +87,5 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 
 def write_header(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """Write the header of an array in NumPy's format."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(file, header)

@@ -1,4 +1,4 @@
-"""Scoring of rows with stored coefficients, and probabilities of scores."""
+"""Scores of rows, and probabilities from scores."""
 
 from __future__ import annotations
 
@@ -16,36 +16,25 @@ from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, SparseCoef, StoredCoef
 
-# Largest number of features for which a table of the places of their coefficients is kept in memory; with
-# more, places are searched for.
+# Largest number of features with a table of their stored rows in memory; beyond, binary search finds them.
 _MAX_PLACES = 2**26
-_MIN_THREAD_ROWS = 64  # fewest rows that are worth a thread
-_PIECE_SIZE = 2**22  # coefficients that become an array at a time
+_MIN_THREAD_ROWS = 64  # fewest rows worth a thread
+_PIECE_SIZE = 2**22  # coefficients made dense at a time
 
 
 class Scorer:
-    """Scorer of rows by coefficients.
-
-    Parameters
-    ----------
-    coef : StoredCoef
-    dtype : dtype
-        Type of the scores.
-    """
+    """Scorer of rows with stored coefficients; scores have the type `dtype`."""
 
     def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
         self._coef = coef
-        self._features: Any = None if isinstance(coef, SparseCoef) else coef.features  # that it has a row for
-        self._is_whole = isinstance(coef, DenseCoef) and coef.features is None  # an array of all features
+        self._features: Any = None if isinstance(coef, SparseCoef) else coef.features  # None: all features
+        self._is_whole = isinstance(coef, DenseCoef) and coef.features is None  # dense, with all features
         self._dtype = dtype
 
     def pieces(
         self, rows: Rows, memory: int, *, by_group: bool, workers: Threads
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the first row and the scores of pieces of the rows: see `streamsvm.Model.scores`.
-
-        The pieces have whole groups of rows if `by_group`.
-        """
+        """Yield first row and scores of each piece, of whole groups if `by_group`: see `Model.scores`."""
         rows = self._stored_features(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
         n_classes, copies = self._coef.shape[1], 1 + (rows.dense and not self._is_whole)
         step = max(1, memory // max(1, copies * n_classes * self._dtype.itemsize))
@@ -54,7 +43,7 @@ class Scorer:
             n = end - begin
             if n > len(scores):  # one long group
                 scores = np.empty((n, n_classes), self._dtype)
-            if rows.dense:  # BLAS has threads of its own
+            if rows.dense:  # BLAS has its own threads
                 self._score_dense(rows.matrix[begin:end], scores[:n])
             else:
                 n_parts = min(workers.number, max(n // _MIN_THREAD_ROWS, 1))
@@ -63,18 +52,18 @@ class Scorer:
             yield begin, scores[:n]
 
     def _score_dense(self, matrix: np.ndarray, scores: np.ndarray) -> None:
-        """Write the scores of dense rows; coefficients that are no whole array become one in pieces."""
+        """Compute scores of dense rows; other layouts of coefficients are made dense in pieces."""
         n_features, n_classes = self._coef.shape
         step = max(1, n_features if self._is_whole else _PIECE_SIZE // max(1, n_classes))
         first, *others = range(0, max(n_features, 1), step)
-        with np.errstate(over="ignore", invalid="ignore"):  # `Model.scores` finds such scores
+        with np.errstate(over="ignore", invalid="ignore"):  # `Model.scores` rejects such scores
             np.matmul(matrix[:, :step], self._coef.dense(first, min(step, n_features)), out=scores)
             for begin in others:
                 end = min(begin + step, n_features)
                 scores += matrix[:, begin:end] @ self._coef.dense(begin, end)
 
     def _score(self, rows: Rows, first: int, scores: np.ndarray, part: tuple[int, int]) -> None:
-        """Write a part of the `scores` of the rows from `first` on."""
+        """Compute one part of `scores`, whose first row is `first` of `rows`."""
         from streamsvm.kernels.score import score_rows
         from streamsvm.kernels.sparse_coef import score_sparse_rows
 
@@ -86,14 +75,14 @@ class Scorer:
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
-        """Row of the stored coefficients of each feature, or -1."""
+        """Stored row of each feature, or -1."""
         from streamsvm.kernels.csr import places_of
 
         n_features = self._coef.shape[0]
         return places_of(self._features, n_features, format.index_dtype(n_features))
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
-        """Return the row of the stored coefficients of each of some features, or -1."""
+        """Find the stored rows of the features `indices` by binary search; -1 if not stored."""
         found = np.searchsorted(self._features, indices)
         inside = found < len(self._features)
         inside[inside] = self._features[found[inside]] == indices[inside]
@@ -101,9 +90,9 @@ class Scorer:
         return found
 
     def _stored_features(self, rows: Rows) -> Rows:
-        """Return the rows with the features that the stored coefficients have, numbered as there.
+        """Replace the features of CSR rows by their stored rows, and drop features without one.
 
-        Dense rows keep all features, which must be as many as the model has.
+        Dense rows keep their features; `ModelError` if their number is not that of the model.
         """
         if rows.dense:
             width, n_features = rows.matrix.shape[1], self._coef.shape[0]
@@ -122,14 +111,11 @@ class Scorer:
 
 
 def log_probabilities(scores: np.ndarray, record: dict[str, Any], temperature: float) -> np.ndarray:
-    """Return the logarithms of the probabilities by a model with this record, as `Model.temperature` says.
-
-    Scores are finite, of shape (n, n_classes); the result is float64.
-    """
+    """Return log-probabilities (float64) of finite scores, shape (n, n_classes): see `Model.temperature`."""
     if is_sparsemax(record):
         return _log_sparsemax(scores)
     result = scores.astype(np.float64)
-    with np.errstate(over="ignore"):  # to -inf, a probability of 0
+    with np.errstate(over="ignore"):  # -inf is a probability of 0
         result -= result.max(axis=1, keepdims=True)
         result /= temperature
     result -= np.log(np.exp(result).sum(axis=1, keepdims=True))
@@ -137,7 +123,7 @@ def log_probabilities(scores: np.ndarray, record: dict[str, Any], temperature: f
 
 
 def is_sparsemax(record: dict[str, Any]) -> bool:
-    """Return True if probabilities by the model with this record are projections, and not a softmax."""
+    """Return True if a model with this record projects scores to the simplex instead of a softmax."""
     loss = LOSSES.get(str(record.get("loss")))
     return loss is not None and loss.probabilities == "sparsemax" and record.get(format.TEMPERATURE) is None
 
@@ -145,7 +131,7 @@ def is_sparsemax(record: dict[str, Any]) -> bool:
 def _log_sparsemax(scores: np.ndarray) -> np.ndarray:
     """Return the logarithms of the projections to the simplex: Martins & Astudillo (2016), Algorithm 1.
 
-    Their threshold is the largest of (the sum of the j largest scores - 1) / j over all j.
+    The threshold is the maximum over j of (sum of the j largest scores - 1) / j.
     """
     result = scores.astype(np.float64)
     with np.errstate(over="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""Writing and reading of model folders: written aside and renamed, read with every entry checked."""
+"""Saving of model folders (written aside, then renamed), and loading with a check of every entry."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from streamsvm.model.transform_files import load_transforms, save_transforms
 from streamsvm.settings import checks
 from streamsvm.transforms import TRANSFORMS, Transform, records_of
 
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits for the softmax of scores, far from overflow
-_ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model while another process replaces it; seconds between
-# Entries of a record that describe files, which are written anew when a model is saved.
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits that keep the softmax far from overflow
+_ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model that is being replaced; seconds between
+# Entries of a record that describe files, so each save sets them anew.
 _STORAGE_ENTRIES = ("version", "checksum", "layout", format.STORED_DTYPE, format.SUMS, "transforms")
 
 
@@ -47,26 +47,11 @@ def save_model(
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
-    Parameters
-    ----------
-    folder : Path
-    coefficients : Coefficients
-        With a column for each of ``record["classes"]``.
-    record : dict
-        The description of the model; equal records and coefficients give equal bytes.
-    names : sequence of str, optional
-        Names of the features, for ``features.json``.
-    costs : ndarray of float32, shape (k, k), optional
-        Costs of pairs of classes, in the order of ``record["classes"]``, for ``costs.npy``.
-    transforms : sequence of Transform, optional
-        Fitted transforms: their records replace ``record["transforms"]``, and their arrays get files.
-    complete : callable, optional
-        Called with the folder of the new model before that replaces the old one; it may change the record by
-        `write_record`.
-    smallest : bool
-        Store the coefficients in the layout of the fewest bytes, even if it saves little.
-    work : Path, optional
-        Temporary folder on the same file system, if there may be files of a user beside `folder`.
+    `coefficients`, and `costs` (float32, shape (k, k)), are in the order of ``record["classes"]``. `names`
+    are the feature names. The fitted `transforms` replace the records in ``record["transforms"]``. Equal
+    arguments give equal bytes. `complete` is called with the new folder before it replaces the old model, and
+    may call `write_record`. `smallest` chooses the layout of the coefficients with the fewest bytes. `work`
+    is a temporary folder on the same file system, for use if a user's files may be beside `folder`.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     if work is not None:
@@ -94,7 +79,7 @@ def save_model(
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Replace ``model.json`` in the folder of a model; its coefficients stay."""
+    """Replace ``model.json`` in a model folder."""
     sealed = format.sealed({name: value for name, value in record.items() if name != "checksum"})
     durable.write_atomic(folder / format.MODEL_JSON, (json.dumps(sealed, indent=1) + "\n").encode())
 
@@ -104,7 +89,6 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _read_names(files: SavedFiles, record: dict[str, Any]) -> list[str] | None:
-    """Read the names of the features and check them against the model's record; None if they have none."""
     if format.FEATURES not in files.sums:
         return None
     names: list[str] = files.json(format.FEATURES)
@@ -117,19 +101,18 @@ def _read_names(files: SavedFiles, record: dict[str, Any]) -> list[str] | None:
 
 
 def _read_class_costs(files: SavedFiles, classes: list[str]) -> np.ndarray | None:
-    """Read the table of costs; None if the model has none."""
     if format.COSTS not in files.sums:
         return None
     costs = files.array(format.COSTS, (len(classes), len(classes)), np.dtype(np.float32))
     try:
         check_costs(costs, classes, str(files.folder / format.COSTS))
-    except InputError as error:  # its checksum is right, but we did not write it
+    except InputError as error:  # the checksum matches, so the file is forged
         raise ModelError(f"{files.folder / format.COSTS} is damaged: {error.message.problem}") from None
     return costs
 
 
 def check_room(folder: Path, size: int, n_features: int, n_classes: int) -> None:
-    """Raise `PlanError` if the disk of `folder` cannot take `size` bytes of weights."""
+    """Raise `PlanError` if the disk of `folder` lacks space for `size` bytes of weights."""
     if size > (free := shutil.disk_usage(folder).free):
         hashed = Call("online", options=(Option("transform", "hash=24"),))
         raise PlanError(
@@ -142,7 +125,7 @@ def check_room(folder: Path, size: int, n_features: int, n_classes: int) -> None
 def save_copy(
     path: str | os.PathLike[str], model: Any, *, prune: float, dtype: Literal["float16", "float32"] | None
 ) -> None:
-    """Save a `Model` into `path`, a new folder or one that holds a model: see `Model.save`."""
+    """Save a `Model` into `path`, a new folder or a model folder: see `Model.save`."""
     prune = checks.NOT_NEGATIVE.checked("prune", prune)
     if dtype not in (None, "float16", "float32"):
         raise SettingsError(f"dtype must be float16 or float32, not {dtype!r}", setting="dtype")
@@ -165,7 +148,7 @@ def save_copy(
     with durable.os_errors_as(ModelError, folder, "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         old = saved_record(folder).get(format.SUMS, {})
-        ours = {format.MODEL_JSON, f"{format.MODEL_JSON}.tmp", *old}  # the second may be left by a crash
+        ours = {format.MODEL_JSON, f"{format.MODEL_JSON}.tmp", *old}  # a crash may leave the second
         others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
         if others:
             raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
@@ -177,37 +160,37 @@ def save_copy(
 
 
 def read_model(path: Path) -> dict[str, Any]:
-    """Read a model, as the arguments of `streamsvm.Model`; raises the errors of `streamsvm.load_model`."""
+    """Read the arguments of `streamsvm.Model` from a folder; raise the errors of `streamsvm.load_model`."""
     check_local(path, ModelError)
     for _ in range(_ATTEMPTS):
         before = _marks(path)
         try:
             return _read(path)
         except ModelError:
-            if any(before) and _marks(path) == before:  # without a record it may be between two renames
+            if any(before) and _marks(path) == before:  # no record: perhaps between two renames
                 raise
             time.sleep(_PAUSE)
     return _read(path)
 
 
 def _marks(path: Path) -> list[Any]:
-    """Return marks of the record, which change when another process replaces the model."""
+    """Return the identities of the possible record files, which change if the model is replaced."""
     return [durable.file_identity(folder / format.MODEL_JSON) for folder in (path, path / format.MODEL)]
 
 
 def features_of_data(record: dict[str, Any]) -> int:
-    """Return the number of features before the transforms, by a model's record."""
+    """Return the number of features before the transforms."""
     found = record.get("n_features_in")
     return record["n_features"] if found is None else found
 
 
 def model_folder(path: Path) -> Path:
-    """Return the model folder of `path`, which is a model folder or a run directory."""
+    """Return `path` if it is a model folder, else the model folder of the run directory `path`."""
     return path if (path / format.MODEL_JSON).exists() else path / format.MODEL
 
 
 def saved_record(folder: Path) -> dict[str, Any]:
-    """Read ``model.json`` in a model folder; returns {} if there is none, or it is damaged."""
+    """Read ``model.json``; return {} if it is missing or damaged."""
     try:
         return format.read_sealed(folder / format.MODEL_JSON, ModelError, follow=True)
     except (OSError, ModelError):
@@ -253,9 +236,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise ModelError(
             f"{error.filename}: there is no model; give a run directory or a model folder"
         ) from None
-    except SchemaError as error:  # its checksum is right, but we did not write it
+    except SchemaError as error:  # the checksum matches, so the file is forged
         raise ModelError(f"{header} is damaged: {error}") from None
-    except (ValueError, RecursionError):  # of a file of JSON beside it, the same
+    except (ValueError, RecursionError):  # a JSON file beside it is forged
         raise ModelError(f"{folder} is damaged: a file is not JSON") from None
     except (KeyError, TypeError):
         raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None

@@ -1,4 +1,4 @@
-"""Strongest features of a class: those with its largest coefficients."""
+"""Features with the largest coefficients of each class."""
 
 from __future__ import annotations
 
@@ -13,28 +13,17 @@ from streamsvm.model.coefficients import SparseCoef, StoredCoef
 if TYPE_CHECKING:
     from streamsvm.model.model import Model
 
-_MAX_ENTRIES = 2**24  # coefficients that are searched at a time
+_MAX_ENTRIES = 2**24  # coefficients searched at a time
 
 
 def strongest_features(
     model: Model, top: int, classes: slice = slice(None)
 ) -> list[list[tuple[str | int, float]]]:
-    """Find the features with the largest coefficients above 0 of each class.
+    """Find the features with the largest positive coefficients of each class in `classes`.
 
-    Parameters
-    ----------
-    model : Model
-    top : int
-        Largest number of features of each class. Of equal coefficients the first features are taken.
-    classes : slice
-        Classes to search.
-
-    Returns
-    -------
-    list of list of (str or int, float)
-        Features and coefficients of each class, largest first. Features are those after the transforms,
-        without the constant one of ``bias``: names if there are any, else numbers, as in LIBSVM text if the
-        data was text.
+    Each class has up to `top` pairs of feature and coefficient, largest first; the first features win ties.
+    Features are counted after the transforms, without the constant of ``bias``. Each is a name if features
+    have names, else a number, as in LIBSVM text for text data.
     """
     name = feature_namer(model)
     first, last, _ = classes.indices(len(model.classes_))
@@ -57,7 +46,7 @@ def strongest_features(
 
 
 def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return feature, class (counted from `begin`) and value of the coefficients above 0 of some classes."""
+    """Return feature, class minus `begin`, and value of the positive coefficients of classes `begin:end`."""
     if isinstance(coef, SparseCoef):
         places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end) & (coef.data > 0))
         features = np.searchsorted(coef.indptr, places, "right") - 1
@@ -69,7 +58,7 @@ def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.nd
 
 
 def feature_namer(model: Model) -> Callable[[int], str | int]:
-    """Return a function that maps a feature after the transforms to its name, or number in the data."""
+    """Return a function from a feature after the transforms to its name, or to its number in the data."""
     names = model.feature_names_out_
     if names is not None:
         return names.__getitem__

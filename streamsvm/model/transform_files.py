@@ -1,4 +1,4 @@
-"""Transforms in a model or a run, with files of their arrays."""
+"""Transforms of a model or run, with files for their arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def transform_sums(transforms: Sequence[Transform]) -> dict[str, int]:
 
 
 def save_transforms(folder: Path, transforms: Sequence[Transform]) -> None:
-    """Write the arrays of transforms into a folder."""
     for number, transform in enumerate(transforms):
         if transform.array is not None:
             write_array(folder / format.transform_array(number), transform.array)
@@ -30,17 +29,11 @@ def save_transforms(folder: Path, transforms: Sequence[Transform]) -> None:
 def load_transforms(
     folder: Path, record: dict[str, Any], n_features_in: int, n_features: int
 ) -> tuple[Transform, ...]:
-    """Make the transforms in the record of a model or run, with their arrays as maps of files in its folder.
+    """Load the transforms of a model or run from its record; their arrays are memory-mapped.
 
-    Raises
-    ------
-    ModelError
-        If an array is damaged, or the entries are not those of transforms that make `n_features` features of
-        `n_features_in`.
-    KeyError, TypeError
-        If an entry is missing, or has the wrong type.
-    OSError
-        If a file cannot be read.
+    Raises `ModelError` if an array is damaged, or the transforms do not turn `n_features_in` into
+    `n_features` features. Raises `KeyError` or `TypeError` if an entry is missing or has the wrong type, and
+    `OSError` if a file cannot be read.
     """
 
     def read(number: int, length: int, dtype: np.dtype) -> np.ndarray:

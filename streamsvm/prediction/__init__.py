@@ -1,1 +1,1 @@
-"""Predictions for data of any size, and how good they are."""
+"""Prediction, evaluation and calibration on data of any size."""

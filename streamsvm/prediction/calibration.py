@@ -1,22 +1,22 @@
-"""Probabilities from scores: one temperature, fitted to hold-out data (Guo et al. 2017, section 4.2).
+"""Temperature scaling: one temperature, fitted to hold-out data (Guo et al. 2017, section 4.2).
 
-A row with the scores s, here and below less their maximum, has the class j with the probability
-p_j = softmax(β s)_j, where β is one over the temperature. The mean log loss over n labelled rows
+Let s be the scores of a row less their maximum, y the class of the row, and β one over the temperature. Class
+j has the probability p_j = softmax(β s)_j. The mean log loss over n labelled rows
 
     f(β) = 1/n Σ (log Σ_j exp(β s_j) − β s_y)
 
-is convex, since with means and variances under p, and y the class of the row,
+is convex, because with mean and variance under p
 
     f'(β) = 1/n Σ (E[s] − s_y),    f''(β) = 1/n Σ Var[s].
 
-Each evaluation reads the data once. The minimum is found by Newton's method within a bracket, from β = 0 on,
-where p is uniform. Two kinds of data have no minimum at a finite β > 0:
+Each evaluation reads the data once. Newton's method within a bracket finds the minimum, from β = 0 on, where
+p is uniform. Two kinds of data have no minimum at a finite β > 0:
 
-- f'(0) >= 0: the score of the own class is on average no higher than the others. The best temperature is
-  infinite. So is, in effect, that of scores that hardly correlate with the labels, so the test is whether
-  −f'(0) is at least a thousandth of the spread of the scores, √f''(0).
-- Every row has the highest score in its own class: f falls for all β. The labels are then smoothed: the own
-  class counts (n + 1)/(n + k), each other one 1/(n + k), as Platt (1999) has it for k = 2 classes. With
+- f'(0) >= 0: on average, the true class scores no higher than the others, so the best temperature is
+  infinite. The test allows for scores that hardly correlate with the labels: −f'(0) must exceed a thousandth
+  of their spread, √f''(0).
+- Every row has the highest score in its true class, so f falls for all β. The labels are then smoothed: the
+  true class gets (n + 1)/(n + k), each other class 1/(n + k), as in Platt (1999) for k = 2 classes. With
   ε = k/(n + k) this adds −ε f'(0) β to f, and so a constant to f'.
 """
 
@@ -53,11 +53,11 @@ from streamsvm.store.addresses import copy_address
 from streamsvm.training.train import reopened
 from streamsvm.training.training import Execution
 
-_MIN_SLOPE = 1e-3  # as a share of the spread of the scores
-_PRECISION = 1e-7  # relative, of β: the log loss is then minimal up to the square of it
-_PIECE_BYTES = 2**20  # of scores that are worked on together: pieces of this size stay in the cache
+_MIN_SLOPE = 1e-3  # relative to the spread of the scores
+_PRECISION = 1e-7  # relative, of β; the relative error of the log loss is its square
+_PIECE_BYTES = 2**20  # bytes of scores processed at a time, so that they stay in the cache
 
-_Read = Callable[[], Iterable[Rows]]  # gives the labelled rows, ready to score, at each reading
+_Read = Callable[[], Iterable[Rows]]  # reads the labelled rows, ready to score
 
 
 @takes(TO_CALIBRATE, after="memory")
@@ -72,30 +72,26 @@ def calibrate(
 ) -> Calibration:
     """Fit the temperature of a model's probabilities to labelled hold-out data (Guo et al. 2017).
 
-    The temperature minimises the mean log loss of the softmax of scores / temperature. It changes no
-    prediction. The data must not be that of the training, which the scores fit too well. It is read several
-    times, mostly 5 to 10. How often predictions are right above each probability is kept with the
-    temperature, for `unknown` of `streamsvm.predict`.
+    The temperature minimises the mean log loss of the softmax of scores / temperature; predictions do not
+    change. Do not use the training data, because the scores fit it too well. The data is usually read 5 to 10
+    times. The accuracy above each probability is saved, too, for `unknown` of `streamsvm.predict`.
 
     Parameters
     ----------
     model : Model or path
-        A model, whose `Model.temperature` is set; or the run directory or model folder of a saved one, whose
-        ``model.json`` is replaced.
+        Model, whose temperature is set; or run directory or model folder, whose ``model.json`` is replaced.
     data : path, Store, Rows, list of Rows, or matrix, optional
-        Labelled data, as for `streamsvm.evaluate` (rows as they were before the transforms, too), but no
-        iterator or pipe: it is read more than once. Rows with a label that the model does not know are left
-        out of the log loss, and count as predicted wrongly for `unknown`. By default the rows of the run that
-        it measured its accuracy on: those of ``hold_out``, or of ``valid``. They are read within the memory
-        of the run.
+        Labelled data, as for `streamsvm.evaluate`, but no iterator or pipe, because it is read more than
+        once. Rows whose label the model does not know are left out of the log loss, and count as wrong for
+        `unknown`. By default the rows of ``hold_out`` or ``valid`` of the run, read within its memory.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix, which has none of its own. Or what `label` is, for AnnData and DataFrames.
+        Labels of a matrix, or `label` for AnnData and DataFrames.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
         As `ScoringSettings` declares them.
     progress : bool or callable, optional
-        Whether there is a bar, or a function, as in `streamsvm.fit`; each reading is a stage, "calibrate 1".
+        Whether to show a bar, or a callback, as in `streamsvm.fit`; each reading is a stage, "calibrate 1".
 
     Returns
     -------
@@ -104,15 +100,13 @@ def calibrate(
     Raises
     ------
     ModelError, FeatureError, StoreError
-        If the model cannot be read or written, or is in use by a training; or the data cannot be read, does
-        not fit the model, or has several labels a row, or no row with a label that the model knows; or a
-        score overflows.
+        If the model cannot be read or written, or a training uses it; if the data cannot be read, does not
+        fit the model, has several labels per row, or no label that the model knows; or if a score overflows.
     InputError
-        If `data` can be read only once, is a file that is malformed, or a matrix has no labels: neither `y`,
-        `labels` nor, for AnnData and DataFrames, `label`.
+        If `data` can be read only once, a file is malformed, or a matrix has no labels.
     RunError
-        If `data` is left out, and `model` is not a run, or one that held out no rows, has not kept them, or
-        whose data has changed.
+        If `data` is left out, and `model` is not a run, or the run kept no hold-out rows, or its data
+        changed.
     SettingsError
         If `memory` is not valid, or `y` or `label` does not apply to the data.
     PlanError
@@ -121,8 +115,7 @@ def calibrate(
     Warns
     -----
     StreamsvmWarning
-        If no temperature minimises the log loss: the scores say nothing about the labels, or every row is
-        predicted correctly.
+        If no temperature minimises the log loss: scores are unrelated to labels, or all rows are correct.
     """
     memory, asked = parse_size(memory), ScoringSettings(**settings)
     is_path = isinstance(data, str | os.PathLike)
@@ -150,7 +143,7 @@ def calibrate(
                 report(stage, done, reader.n_rows)
 
         is_stored = isinstance(data, Store | str | os.PathLike | None) or getattr(data, "isbacked", False)
-        rows = [] if is_stored else list(read())  # in memory already; a matrix is taken apart only once
+        rows = [] if is_stored else list(read())  # convert a matrix only once
         found = _calibrate(model, read if is_stored else lambda: rows, min(memory // 32, _PIECE_BYTES))
     logger.info("%r", found)
     if found.warning is not None:
@@ -160,7 +153,7 @@ def calibrate(
 
 @contextmanager
 def _opened(model: Model | str | Path) -> Iterator[tuple[Model, RunDir | None]]:
-    """Give a model and the run of a saved one, which is locked; write the record back at the end."""
+    """Yield a model and the locked run of a saved model; write the record back at the end."""
     if isinstance(model, Model):
         yield model, None
         return
@@ -182,7 +175,7 @@ def _opened(model: Model | str | Path) -> Iterator[tuple[Model, RunDir | None]]:
 
 @contextmanager
 def _held_out(run: RunDir | None) -> Iterator[_Read]:
-    """Give the rows on which a run measured its accuracy, within the memory of the run."""
+    """Yield a function that reads the rows on which a run measured its accuracy."""
     record = {} if run is None else run.read_settings()
     trained, is_kept = record.get("settings", {}), record.get("keep_data", True)
     measured = trained.get("hold_out") or trained.get("valid")
@@ -195,7 +188,7 @@ def _held_out(run: RunDir | None) -> Iterator[_Read]:
 
 
 def _calibrate(model: Model, read: _Read, piece_bytes: int) -> Calibration:
-    """Find the temperature of a model and the counts of its answers, and write both to its record."""
+    """Find the temperature and count the answers, and write both to the model's record."""
     found = _Search(model, read, piece_bytes).run()
     record, counts = model.record | {format.TEMPERATURE: found.temperature}, AnswerCounts()
     for rows in read():
@@ -217,13 +210,11 @@ class _LogLoss(NamedTuple):
 
 @dataclasses.dataclass
 class _Search:
-    """Search for the temperature of a model."""
-
     model: Model
     read: _Read
-    memory: int  # bytes of scores to work on together
-    rows: int = 0  # with a known label, as the last reading counted them
-    wrong: int = 0  # of which another class has a higher score
+    memory: int  # bytes of scores processed at a time
+    rows: int = 0  # rows whose label the model knows
+    wrong: int = 0  # such rows that score another class higher
 
     def run(self) -> Calibration:
         old = self.model.temperature or 1.0
@@ -255,10 +246,9 @@ class _Search:
         return Calibration(1 / beta, before.loss, after.loss, self.rows, warning)
 
     def _minimise(self, uniform: _LogLoss, smoothing: float) -> tuple[float, _LogLoss]:
-        """Find the β where the slope is `smoothing` times the slope at 0; return it and f there."""
+        """Find the β where the slope is `smoothing` times the slope at 0; return β and f(β)."""
         shift = -smoothing * uniform.slope
-        # Newton's step from 0 would go far beyond the minimum where one class of many stands out; the tangent
-        # at 0 falls to a log loss of 0 before.
+        # Newton's step from 0 overshoots if one class of many stands out; the zero of the tangent limits it.
         beta = min(-uniform.slope / uniform.curvature, uniform.loss / -uniform.slope)
         low, high = 0.0, math.inf
         while True:
@@ -274,7 +264,7 @@ class _Search:
                 beta = 8 * beta if high == math.inf else max(math.sqrt(low * high), high / 16)
 
     def _evaluate(self, *betas: float) -> list[_LogLoss]:
-        """Compute the log loss and its derivatives at some β, from one reading."""
+        """Compute the log loss and its derivatives at each β, in one reading."""
         sums = np.zeros((len(betas), 3))
         n_rows = rows = wrong = 0
         for batch in self.read():

@@ -1,4 +1,4 @@
-"""Counts of predictions by class, and of confused pairs of classes in bounded memory."""
+"""Counts of predictions per class, and of confused pairs of classes in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ import numpy as np
 from streamsvm.base.repr import Readable
 from streamsvm.errors import ModelError, SettingsError, extra, warn
 
-MEASURES = ("precision", "recall", "f1", "rows")  # of a class, in tables
-MAX_PAIRS = 2**20  # of classes that are counted at a time: 16 MB
-_BUFFERED_ERRORS = 2**16  # between two merges of their counts
+MEASURES = ("precision", "recall", "f1", "rows")  # columns of tables of classes
+MAX_PAIRS = 2**20  # pairs of classes counted at a time: 16 MB
+_BUFFERED_ERRORS = 2**16  # errors between two merges of the counts
 
 
 class ClassCounts:
-    """Counts of labels and predictions by class.
+    """Numbers of rows labelled, predicted, and correctly predicted as each class: int64, shape (n_classes,).
 
-    Attributes
-    ----------
-    names : list of str
-        The classes.
-    rows : ndarray of int64, shape (n_classes,)
-        Rows that have each class as a label.
-    predicted : ndarray of int64, shape (n_classes,)
-        Rows for which each class is predicted, including rows of an unknown label.
-    correct : ndarray of int64, shape (n_classes,)
-        Rows of each class for which that class is predicted.
+    `predicted` includes rows whose label the model does not know.
     """
 
     def __init__(self, names: list[str]) -> None:
@@ -35,7 +26,7 @@ class ClassCounts:
         self._pairs = PairCounts()
 
     def add(self, labels: np.ndarray, predicted: np.ndarray) -> None:
-        """Count rows with one label each, -1 if the model does not know it."""
+        """Count rows with one label each; -1 is a label unknown to the model."""
         k = len(self.names)
         known, is_correct = labels >= 0, labels == predicted
         self.rows += np.bincount(labels[known], minlength=k)
@@ -45,61 +36,56 @@ class ClassCounts:
         self._pairs.add(labels[wrong].astype(np.int64) * k + predicted[wrong])
 
     def add_sets(self, own: np.ndarray, predicted: np.ndarray) -> None:
-        """Count rows with sets of labels, given as two masks of rows and classes."""
+        """Count rows with label sets, given as masks of shape (n, n_classes)."""
         self.rows += own.sum(axis=0)
         self.predicted += predicted.sum(axis=0)
         self.correct += (own & predicted).sum(axis=0)
 
     @property
     def pairs(self) -> np.ndarray:
-        """Class, class predicted in its place, and count: the most frequent pairs first; int64, shape (n, 3).
+        """True class, predicted class and count of errors, most frequent first: int64, shape (n, 3).
 
-        Sets of labels have no pairs.
+        Label sets have no pairs.
         """
         codes, counts = self._pairs.most_frequent()
         return np.stack([*np.divmod(codes, len(self.names)), counts], axis=1)
 
     @property
     def too_low(self) -> int:
-        """Upper bound of the error of the counts of pairs, which may be too low with very many pairs."""
+        """Largest possible undercount of a pair; 0 unless there are very many pairs."""
         return self._pairs.too_low
 
     @property
     def precision(self) -> np.ndarray:
-        """Share of the rows for which each class is predicted that have it; NaN where there is none."""
+        """Precision of each class; NaN for classes that are never predicted."""
         return _share(self.correct, self.predicted)
 
     @property
     def recall(self) -> np.ndarray:
-        """Share of the rows of each class for which it is predicted; NaN where there is none."""
+        """Recall of each class; NaN for classes without rows."""
         return _share(self.correct, self.rows)
 
     @property
     def f1(self) -> np.ndarray:
-        """Harmonic mean of precision and recall; NaN for classes among neither labels nor predictions."""
+        """F1 of each class; NaN for classes among neither labels nor predictions."""
         return _share(2 * self.correct, self.rows + self.predicted)
 
     def worst(self) -> np.ndarray:
-        """Return the classes that rows have, the lowest F1 first; of equal ones that of the most rows."""
+        """Return the classes that have rows, lowest F1 first; the class with more rows wins a tie."""
         occurs = np.flatnonzero(self.rows)
         return occurs[np.lexsort((-self.rows[occurs], self.f1[occurs]))]
 
     def table(self, codes: np.ndarray | None = None) -> dict[str, Any]:
-        """Return the columns of a table of classes: by default those among labels or predictions."""
+        """Return a table of classes, as columns; by default of all classes among labels or predictions."""
         if codes is None:
             codes = np.flatnonzero(self.rows + self.predicted)
         names = np.array(self.names, object)[codes]
         return {"class": names, **{measure: getattr(self, measure)[codes] for measure in MEASURES}}
 
     def confusion(self) -> dict[str, Any]:
-        """Return the columns of a table of the pairs of true and predicted class that rows have.
+        """Return a table of true and predicted classes, as columns: correct predictions first, then errors.
 
-        Right predictions come first, then the most frequent errors.
-
-        Warns
-        -----
-        StreamsvmWarning
-            If there were too many pairs to count all.
+        Warns if there were too many pairs to count all of them.
         """
         if self.too_low:
             problem = f"counts of errors may be up to {self.too_low:,} too low, and rare pairs are left out"
@@ -112,7 +98,7 @@ class ClassCounts:
 
 
 def records_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a table, each with the names of the columns."""
+    """Convert columns to a list of rows, each a dict by column name."""
     rows = zip(*(each.tolist() for each in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
@@ -129,7 +115,7 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 class ReadableByClass(Readable):
-    """Mixin of measures of predictions: tables of the classes."""
+    """Mixin for evaluations: table of the classes."""
 
     counts: ClassCounts | None  # None without predictions
 
@@ -146,10 +132,9 @@ class ReadableByClass(Readable):
 
 
 class PairCounts:
-    """Counts of pairs in bounded memory: counts of frequent pairs stay right (Misra & Gries 1982).
+    """Approximate counts of pairs in bounded memory (Misra & Gries 1982).
 
-    A count is too low by at most `too_low`, which is at most the number of pairs added, over half of
-    `MAX_PAIRS`.
+    A count is too low by at most `too_low`, which is at most the number of added pairs / (`MAX_PAIRS` / 2).
     """
 
     def __init__(self) -> None:
@@ -159,7 +144,7 @@ class PairCounts:
         self._n_added = 0
 
     def add(self, codes: np.ndarray) -> None:
-        """Count pairs, each given as one number, int64."""
+        """Count pairs, each encoded as one int64."""
         if len(codes):
             self._added.append(codes)
             self._n_added += len(codes)
@@ -168,12 +153,12 @@ class PairCounts:
 
     @property
     def too_low(self) -> int:
-        """Upper bound of the error of any count."""
+        """Largest possible undercount of a pair."""
         self._merge()
         return self._too_low
 
     def most_frequent(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs and counts, the largest count first; of equal counts the smallest number."""
+        """Return pairs and counts, the largest count first; the smaller code wins a tie."""
         self._merge()
         order = np.lexsort((self._codes, -self._counts))
         return self._codes[order], self._counts[order]
@@ -185,7 +170,7 @@ class PairCounts:
         counts = np.zeros(len(codes), np.int64)
         np.add.at(counts, at, weights)
         self._added, self._n_added = [], 0
-        if len(codes) > MAX_PAIRS:  # half of them stay, less the largest count of the others
+        if len(codes) > MAX_PAIRS:  # keep half, less the largest count dropped
             half = len(codes) - MAX_PAIRS // 2
             lost = int(np.partition(counts, half - 1)[half - 1])
             self._too_low += lost

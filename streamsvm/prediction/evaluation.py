@@ -1,4 +1,4 @@
-"""Evaluation of a model on labelled data: accuracies, F1, costs, and how good its probabilities are."""
+"""Evaluation of a model on labelled data: accuracy, F1, costs and calibration."""
 
 from __future__ import annotations
 
@@ -33,51 +33,46 @@ from streamsvm.settings.signature import takes
 from streamsvm.store import Store
 from streamsvm.store.addresses import copy_address
 
-_BINS = 15  # for the expected calibration error
+_BINS = 15  # bins of the expected calibration error
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation(ReadableByClass):
     """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
 
-    A row whose label the model does not know counts as wrong. Such rows are left out of log loss, calibration
-    error and mean cost.
+    Rows of unknown labels count as wrong, but are left out of log loss, calibration error and mean cost.
 
     Attributes
     ----------
     n : int
         Number of rows.
     accuracy : float
-        Fraction of rows whose highest-scoring class is their own.
+        Fraction of rows predicted correctly.
     top_k : dict of int to float
-        Fraction of rows whose own class is among the k highest-scoring.
-    macro_f1 : float
-        Mean F1 of the classes that occur among labels or predictions.
-    micro_f1 : float
-        F1 over all decisions: the accuracy, as each row has one label and one prediction.
+        Fraction of rows whose true class is among the k highest-scoring classes, by k.
+    macro_f1, micro_f1 : float
+        Mean F1 of the classes among labels or predictions, and F1 over all decisions, which is the accuracy.
     log_loss : float or None
-        Mean of −log of the probability of the own class, infinite if one of these is 0, as with the loss
-        ``sparsemax``; None if the model has no probabilities.
-    calibration_error : float or None
-        Expected calibration error: rows are put into 15 bins of equal width by their largest probability, and
-        the difference between its mean and the accuracy in each bin is averaged over the rows (Guo et al.
-        2017, equation 3).
-    mean_cost : float or None
-        Mean of the cost of the predicted class, from a table of costs; None without one. With a tree of
-        classes it is the mean length of the path from the own class to the predicted one.
-    sequence_accuracy : float or None
-        Fraction of sequences whose labels are all predicted; None unless it is a model of sequences. That has
-        no top-k accuracy but for k = 1.
-    unlabelled : int
-        Rows without a label, which are left out.
-    unknown : list of dict
-        What `unknown` of `streamsvm.predict` does to the rows, if the model was calibrated: see
-        `Calibration`. Rows whose label the model does not know, if they are answered, count as wrong.
-    answered : Answered or None
-        Rows that reach each probability, and those that are predicted rightly; None if the model has no
+        Mean of −log of the true class's probability, infinite if one is 0 (``sparsemax``); None without
         probabilities.
+    calibration_error : float or None
+        Expected calibration error (Guo et al. 2017, equation 3), from 15 bins of equal width of the largest
+        probability. None if the model has no probabilities.
+    mean_cost : float or None
+        Mean cost of the predicted class; None without a table of costs. With a tree of classes, the mean
+        length of the path from the true class to the predicted class.
+    sequence_accuracy : float or None
+        Fraction of sequences predicted entirely correctly; None unless it is a sequence model. Sequence
+        models have top-k accuracy for k = 1 only.
+    unlabelled : int
+        Number of rows left out because they have no label.
+    unknown : list of dict
+        Effect of `unknown` of `streamsvm.predict` for a calibrated model: see `Calibration`. Answered rows
+        whose label the model does not know count as wrong.
+    answered : Answered or None
+        Rows, and correct rows, above each probability; None if the model has no probabilities.
     counts : ClassCounts
-        Counts behind the tables ``classes`` and ``confusion``, which are made when they are asked for.
+        Counts behind the tables ``classes`` and ``confusion``.
     """
 
     n: int
@@ -96,9 +91,9 @@ class Evaluation(ReadableByClass):
 
     @property
     def confusion(self) -> Any:
-        """Rows of each pair of true and predicted class that has any, as a DataFrame.
+        """Number of rows of each pair of true and predicted class that occurs, as a DataFrame.
 
-        Right predictions come first, then the most frequent errors. Rows of unknown labels are left out.
+        Correct predictions come first, then errors by frequency. Rows of unknown labels are left out.
         """
         assert self.counts is not None
         return data_frame(self.counts.confusion())
@@ -129,41 +124,35 @@ def evaluate(
     Parameters
     ----------
     model : Model or path
-        A model, or the run directory or model folder to load it from.
+        Model, or path of its run directory or model folder.
     data : path, Store, iterable of Rows, or matrix
-        Labelled data: a store, AnnData, or a file of any kind that `convert` takes, which is read in blocks;
-        blocks of rows with the features of the training data, as they were before the transforms, and codes
-        of the model's classes, or pairs of such a block and its rows' names; or anything that `Model.predict`
-        takes.
+        Labelled data: a store, AnnData, or a file that `convert` takes, which are read in blocks; blocks of
+        rows, or pairs of a block and its row names; or anything that `Model.predict` takes. Blocks have the
+        features before the transforms, and class codes of the model.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix, which has none of its own. Or what `label` is, for AnnData and DataFrames.
-        For several labels a row: a list with a list of labels for each row; or an indicator matrix (array,
-        sparse or DataFrame) of zeros and ones, whose classes are the numbers of its columns, or their names
-        in a DataFrame.
+        Labels of a matrix, or `label` for AnnData and DataFrames. For several labels per row: a list of
+        lists, or an indicator matrix (array, sparse or DataFrame) of zeros and ones. Its classes are the
+        column numbers, or the column names of a DataFrame.
     top_k : int or iterable of int, optional
-        The numbers k of best classes to measure the top-k accuracy for, or, if rows have several labels,
-        precision@k: 1 or more. By default 1 and, of more than 5 classes, 5; and 1, 3 and 5.
+        Values of k, 1 or more, for top-k accuracy, by default 1 and, with more than 5 classes, 5. With
+        several labels per row, for precision@k, by default 1, 3 and 5.
     threshold : float, optional
-        For rows with several labels: classes with scores above it are predicted. By default 0 for models of
-        ``ovr`` and ``ovr2``. Those of other losses only rank the classes.
+        Score above which a class is predicted for rows with several labels. By default 0 for ``ovr`` and
+        ``ovr2``; the scores of other losses only rank the classes.
     n_labels : int, optional
-        For rows with several labels: predict this many of the best classes, and not those above a threshold.
+        Number of best classes to predict for rows with several labels, instead of a threshold.
     costs : path, DataFrame or array_like, shape (k, k), optional
-        What predicting each class costs for rows of each class (in rows), in place of the costs of the
-        model: see `streamsvm.data.class_costs.read_costs`.
+        Costs of predicting each class (columns) for rows of each class (rows), instead of the model's costs:
+        see `streamsvm.data.class_costs.read_costs`.
     tree : path or mapping of str to str, optional
-        A tree of the classes instead, whose paths are the costs: see `streamsvm.data.class_costs.read_tree`.
+        Tree of the classes, whose path lengths are the costs: see `streamsvm.data.class_costs.read_tree`.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
         As `ScoringSettings` declares them.
-    groups : array_like, shape (n,), or str, optional
-        The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
-        has its own.
-    workers : int, optional
-        Threads that score, as for `streamsvm.predict`.
+    groups, workers : as for `streamsvm.predict`
     progress : bool or callable, optional
-        Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "evaluate".
+        Whether to show a bar, or a callback, as in `streamsvm.fit`; the stage is "evaluate".
 
     Returns
     -------
@@ -172,22 +161,21 @@ def evaluate(
     Raises
     ------
     ModelError, FeatureError, StoreError
-        If the model cannot be read, or the data cannot be read, does not fit the model, has no rows, or
-        has no label that the model knows, or a score overflows.
+        If the model or data cannot be read, the data does not fit, or has no rows or no known labels, or a
+        score overflows.
     InputError
-        If a file of text or a table is malformed; a matrix has no labels: neither `y`, `labels` nor, for
-        AnnData, `label`; or `costs` or `tree` cannot be read or does not fit the classes.
+        If a file is malformed, a matrix has no labels, or `costs` or `tree` is unreadable or does not fit.
     SettingsError
         If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
-        `n_labels`, `costs` or `tree` does not apply to the data, or both of these are given.
+        `n_labels`, `costs` or `tree` does not apply to the data. If both `threshold` and `n_labels`, or both
+        `costs` and `tree`, are given.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
     Warns
     -----
     StreamsvmWarning
-        If labels are unknown to the model; counts the rows, or, of several labels a row, the labels of a
-        matrix or of text that are left out. If a file has features or categories that are.
+        If the model does not know labels, features or categories of the data.
     """
     model, memory = as_model(model), parse_size(memory)
     n_workers, whole = count_workers(workers), checks.whole(1)
@@ -218,7 +206,7 @@ def evaluate(
         report = stack.enter_context(shown(progress))
         threads = stack.enter_context(Threads(n_workers))
         data = copy_address(data, asked.cache, report)
-        for rows, _ in reader.read(data, y, groups, where):  # in half of the memory
+        for rows, _ in reader.read(data, y, groups, where):  # reading takes half of the memory
             several = bool(len(rows.label_indptr))
             if rows.n_rows and metrics is None:
                 if several and model.transitions_ is not None:
@@ -234,7 +222,7 @@ def evaluate(
                     metrics = LabelMetrics(model, top_k or default, table)
             if several and isinstance(metrics, LabelMetrics):
                 raise ModelError(f"row {n + 1} may have several labels, and the rows before have one each")
-            # Ranking scores, and their probabilities, take several times as much as they do.
+            # Ranks and probabilities take several times the memory of the scores.
             for begin, scores in model.scores(rows, memory // 32, first=n, where=where, workers=threads):
                 assert metrics is not None
                 metrics.add(rows, begin, scores)
@@ -253,7 +241,7 @@ def evaluate(
 
 
 class LabelMetrics:
-    """Running counts for an `Evaluation`, of rows with one label each."""
+    """Running counts for an `Evaluation`."""
 
     def __init__(self, model: Model, top_k: list[int], costs: np.ndarray | None) -> None:
         self._model = model
@@ -262,13 +250,13 @@ class LabelMetrics:
         self._hits = np.zeros(len(top_k), np.int64)
         self._counts = ClassCounts(model.record["classes"])
         self._cost = 0.0
-        self._sequences = np.zeros(2, np.int64)  # all, and those whose labels are all predicted
+        self._sequences = np.zeros(2, np.int64)  # all sequences; entirely correct sequences
         self._answers = AnswerCounts()
         self._log_loss = 0.0
-        self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
+        self._surplus = np.zeros(_BINS)  # largest probabilities minus correct predictions, by bin
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
-        """Add the rows from `begin` on that have these scores."""
+        """Add the rows from `begin` on, given their scores."""
         labels = rows.labels[begin : begin + len(scores)]
         best = self._model.best_classes(rows, begin, scores)
         known = np.flatnonzero(labels >= 0)
@@ -289,9 +277,9 @@ class LabelMetrics:
         self._hits += int(is_correct.sum())
 
     def _add_ranks(self, scores: np.ndarray, labels: np.ndarray) -> None:
-        """Count the rows, of known labels, whose label is among the best k."""
+        """Count rows of known labels whose label is among the k best."""
         own = scores[np.arange(len(labels)), labels]
-        # Of equal scores the first class ranks first, as in argmax.
+        # The first class wins a tie, as in argmax.
         columns = np.arange(scores.shape[1])
         ahead = (scores > own[:, None]) | ((scores == own[:, None]) & (columns < labels[:, None]))
         rank = ahead.sum(axis=1)
@@ -299,7 +287,6 @@ class LabelMetrics:
 
     @property
     def n_known(self) -> int:
-        """Number of rows whose label the model knows."""
         return int(self._counts.rows.sum())
 
     def _add_probabilities(self, scores: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
@@ -308,11 +295,10 @@ class LabelMetrics:
         known = np.flatnonzero(labels >= 0)
         self._log_loss -= float(logarithms[known, labels[known]].sum())
         largest = np.exp(logarithms[known].max(axis=1))
-        bins = np.ceil(largest * _BINS).astype(np.int64).clip(1, _BINS) - 1  # a bin contains its upper end
+        bins = np.ceil(largest * _BINS).astype(np.int64).clip(1, _BINS) - 1  # a bin includes its upper end
         self._surplus += np.bincount(bins, weights=largest - is_right[known], minlength=_BINS)
 
     def evaluation(self, n: int) -> Evaluation:
-        """Return the metrics of all `n` rows that were added."""
         counts, known = self._counts, self.n_known
         accuracy = float(counts.correct.sum() / n)
         has_probabilities = self._model.temperature is not None

@@ -1,4 +1,4 @@
-"""Evidence for predicted labels: the features that put the best class of a row ahead of its second."""
+"""Evidence for predictions: the features that put the predicted class of a row ahead of the next class."""
 
 from __future__ import annotations
 
@@ -18,27 +18,14 @@ from streamsvm.prediction.files import Batch, Pairs
 def with_evidence(
     batch: Batch, model: Model, rows: Rows, begin: int, scores: np.ndarray, most: int, texts: Any
 ) -> Batch:
-    """Return the predictions with the features that speak most for the first label of each row.
+    """Return the predictions with the features that contribute most to the margin of each row.
 
-    The share of a feature is what its value, after the transforms, adds to the score of the label, less what
-    it adds to the largest of the other scores. The shares of all features and of the constant of ``bias`` add
-    up to the margin. The constant is left out, as are shares that are not above 0.
+    The share of a feature is its contribution to the score of the first label, minus its contribution to the
+    largest other score. The shares of all features and of the constant of ``bias`` sum to the margin. Each
+    row gets up to `most` features with positive shares; the first features win ties.
 
-    Parameters
-    ----------
-    batch : Batch
-    model : Model
-    rows : Rows
-        After the transforms.
-    begin : int
-        The first of the rows that `batch` is of.
-    scores : ndarray, shape (n, n_classes)
-        Of these rows.
-    most : int
-        Largest number of features of a row; of equal shares the first features are taken.
-    texts : sequence of str, or None
-        The texts of all `rows`, if they are of text; their n-grams name the features. A name has all n-grams
-        of the text that are hashed to the feature, joined by " + ".
+    `rows` are transformed; `batch` and `scores` belong to the rows from `begin` on. `texts` are the texts of
+    all rows, if any. Features of texts are named by the n-grams of the row, joined if hashed to one feature.
     """
     name, found, own = feature_namer(model), [], (texts or ())[begin : begin + len(scores)]
     ngrams = converters().ngrams_by_feature(own, model.record["encoding"]) if own else itertools.repeat({})
@@ -48,7 +35,8 @@ def with_evidence(
         second = [others.argmax()] if len(others) > 1 else []
         row = sparse_rows(row_span(rows, at, at + 1), index_dtype(model.n_features))
         n = np.arange(len(row.data) + 1)
-        values = row._replace(indptr=n, labels=n[1:], norm2=n[1:], numbers=n[1:], qid=n[1:])  # a row for each
+        # One row per feature, to score each feature alone.
+        values = row._replace(indptr=n, labels=n[1:], norm2=n[1:], numbers=n[1:], qid=n[1:])
         pieces = (each[:, code] - each[:, second].sum(axis=1) for _, each in model.scores(values))
         shares = np.concatenate([np.zeros(0), *pieces])
         shares[len(shares) - (model.bias is not None) :] = 0

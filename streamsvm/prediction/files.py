@@ -1,4 +1,4 @@
-"""Files of predictions: text, CSV, JSON lines, and Parquet in row groups. None keeps rows in memory."""
+"""Output of predictions, batch by batch, as text, CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from streamsvm.base.text import printable
 from streamsvm.errors import ModelError, Remedy, extra, wrong_setting
 
 TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".parquet": ""}  # suffixes, separators
-_LINES = ("", ".txt")  # suffixes
-_GROUP_BYTES = 2**24  # of a row group of Parquet, in memory
-_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # also in full width
+_LINES = ("", ".txt")  # suffixes of text
+_GROUP_BYTES = 2**24  # bytes of a Parquet row group in memory
+_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # including full-width characters
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -28,35 +28,16 @@ Pairs = list[tuple[str | int, float]]  # features and their shares of a margin
 
 
 class Batch(NamedTuple):
-    """Predictions for some rows.
+    """Predictions for n rows, with k classes each."""
 
-    Attributes
-    ----------
-    file : str or None
-        Name of the data that the rows belong to; None if there are no other data.
-    names : ndarray of int64 or of str objects, shape (n,)
-    codes : ndarray of int64, shape (n, k)
-        The predicted classes, best first; of rows that are unknown the number of classes.
-    scores : ndarray, shape (n, k)
-        In the model's dtype.
-    probabilities : ndarray of float64, shape (n, k), or None
-    above : list of int, or None
-        Number of classes above the threshold in each row; None without a threshold.
-    margins : ndarray, shape (n,), or None
-        Score of the predicted class minus the largest of the others; NaN if there are no others. None for
-        outputs without margins.
-    evidence : list of Pairs, or None
-        The features that speak most for the label of each row.
-    """
-
-    file: str | None
-    names: np.ndarray
-    codes: np.ndarray
-    scores: np.ndarray
-    probabilities: np.ndarray | None
-    above: list[int] | None
-    margins: np.ndarray | None
-    evidence: list[Pairs] | None = None
+    file: str | None  # name of the input, if there are several
+    names: np.ndarray  # (n,) int64, or str objects
+    codes: np.ndarray  # (n, k) int64: predicted classes, best first; n_classes for unknown rows
+    scores: np.ndarray  # (n, k) dtype of the model
+    probabilities: np.ndarray | None  # (n, k) float64
+    above: list[int] | None  # number of classes above the threshold in each row
+    margins: np.ndarray | None  # (n,): score of the first class minus the largest other score, or NaN
+    evidence: list[Pairs] | None = None  # features that contribute most to the margin of each row
 
     @property
     def values(self) -> np.ndarray:
@@ -64,7 +45,7 @@ class Batch(NamedTuple):
         return self.scores if self.probabilities is None else self.probabilities
 
     def without_unused(self) -> Batch:
-        """Drop the columns that no row uses: names take more memory than scores."""
+        """Drop the columns that no row uses, because names take more memory than scores."""
         if self.above is None:
             return self
         k = max(self.above, default=0)
@@ -72,10 +53,7 @@ class Batch(NamedTuple):
         return self._replace(codes=self.codes[:, :k], scores=self.scores[:, :k], probabilities=probabilities)
 
     def columns(self) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-        """Return the columns of a table in order, each with a mask of the cells to leave empty, or None.
-
-        Labels are class codes.
-        """
+        """Return the columns of a table, each with a mask of empty cells or None; labels are class codes."""
         found: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
         if self.file is not None:
             found["file"] = np.full(len(self.names), self.file, object), None
@@ -105,10 +83,7 @@ class Sink(Protocol):
 
 
 class Lines:
-    """Text with a line for each row: the labels, each followed by its score or probability if `scored`.
-
-    The last field is the evidence, if there is any.
-    """
+    """Text with a line per row: labels, their scores or probabilities if `scored`, and any evidence."""
 
     def __init__(self, file: TextIO, classes: np.ndarray, *, scored: bool) -> None:
         self._file, self._classes, self._scored = file, classes, scored
@@ -129,10 +104,10 @@ class Lines:
 
 
 def as_cell(value: Any) -> Any:
-    """Put an apostrophe before a name that a spreadsheet would take for a formula.
+    """Put an apostrophe before text that a spreadsheet would run as a formula.
 
-    Formulas begin, after any apostrophes, with one of ``= + - @``, a tab or a line break, as OWASP lists them
-    (https://owasp.org/www-community/attacks/CSV_Injection), and are no numbers, which stay as they are.
+    A formula begins, after any apostrophes, with one of ``= + - @``, a tab or a line break, as OWASP lists
+    them (https://owasp.org/www-community/attacks/CSV_Injection), and is not a number.
 
     >>> [as_cell(name) for name in ("=1+1", "-1", "T-cell", "'@a")]
     ["'=1+1", '-1', 'T-cell', "''@a"]
@@ -142,10 +117,9 @@ def as_cell(value: Any) -> Any:
 
 
 class CsvTable:
-    """CSV table with a heading; numbers have the digits from which they can be read back exactly.
+    """CSV table with the columns of the batch `empty`; numbers can be read back exactly.
 
-    Names that a spreadsheet would run as formulas are quoted: see `as_cell`. The columns are those of a batch
-    without rows.
+    `as_cell` escapes names that a spreadsheet would run as formulas.
     """
 
     def __init__(self, file: TextIO, classes: np.ndarray, empty: Batch, separator: str) -> None:
@@ -165,12 +139,12 @@ class CsvTable:
             if hidden is not None:
                 shown[hidden] = ""
             columns.append(shown)
-        returns = batch.names.dtype == object and "\r" in "".join(batch.names)  # csv does not quote these
+        returns = batch.names.dtype == object and "\r" in "".join(batch.names)  # csv does not quote them
         (self._quoted if returns else self._rows).writerows(zip(*columns, strict=True))
 
 
 class JsonLines:
-    """Text with a JSON object for each row; a column without a value is null."""
+    """Text with a JSON object per row; empty cells are null."""
 
     def __init__(self, file: TextIO, classes: np.ndarray) -> None:
         self._file, self._classes = file, classes
@@ -186,10 +160,9 @@ class JsonLines:
 
 
 class ParquetTable:
-    """Parquet file; call `close` at the end.
+    """Parquet file with the columns of the batch `empty`; call `close` at the end.
 
-    With several data the column ``row`` is text, since names may be of both kinds. The columns are those of
-    `empty`, a batch without rows.
+    With several inputs, the column ``row`` is text, because names may be numbers or text.
     """
 
     def __init__(self, file: Any, classes: np.ndarray, empty: Batch) -> None:
@@ -220,7 +193,7 @@ class ParquetTable:
             self._write_group()
 
     def close(self) -> None:
-        """Write the last row group, and the end of the file."""
+        """Write the last row group and the footer."""
         if self._writer is None:
             self.write(self._empty)
         self._write_group()
@@ -233,12 +206,12 @@ class ParquetTable:
 
 
 def is_table(out: Any) -> bool:
-    """Return True if the suffix of a path is that of a table."""
+    """Return True for a path with the suffix of a table."""
     return isinstance(out, str | os.PathLike) and Path(out).suffix.lower() in TABLES
 
 
 def check_suffix(out: str | os.PathLike[str]) -> None:
-    """Raise `SettingsError` unless the suffix of a path is that of a table or of lines."""
+    """Raise `SettingsError` unless a path has the suffix of a table or text file."""
     suffix = Path(out).suffix.lower()
     in_python = '; in Python: adata.obs["predicted"] = model.predict(adata)' * (suffix == ".h5ad")
     if suffix not in (*TABLES, *_LINES):
@@ -250,7 +223,7 @@ def check_suffix(out: str | os.PathLike[str]) -> None:
 def open_output(
     out: str | os.PathLike[str], classes: np.ndarray, empty: Batch, *, scored: bool
 ) -> Iterator[Sink]:
-    """Open a path, by its suffix as a table or as lines; the path is replaced when all is written."""
+    """Open a table or text file, by the suffix of a path; the path is replaced once all is written."""
     suffix = Path(out).suffix.lower()
     if suffix == ".parquet":
         with durable.replacing(Path(out)) as path, path.open("wb") as binary:
@@ -259,7 +232,7 @@ def open_output(
                 yield table
                 table.close()
             except BaseException:
-                with suppress(Exception):  # what was raised first says why
+                with suppress(Exception):  # the first error is the cause
                     table.close()
                 raise
         return

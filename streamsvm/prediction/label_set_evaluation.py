@@ -1,4 +1,4 @@
-"""Metrics of predictions for rows that have several labels each, or none."""
+"""Metrics of predictions for rows with any number of labels."""
 
 from __future__ import annotations
 
@@ -16,33 +16,28 @@ from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass
 class LabelSetEvaluation(ReadableByClass):
     """Metrics of a model on rows with several labels each, as fractions.
 
-    Labels that the model does not know are left out, so that a row may have none left. Metrics of predicted
-    sets of labels are None if nothing says which classes to predict.
+    Labels that the model does not know are left out, so a row may have none left. Metrics of predicted label
+    sets are None if neither a threshold nor `n_labels` selects the predicted classes.
 
     Attributes
     ----------
     n : int
         Number of rows.
     precision : dict of int to float
-        Fraction of the k highest-scoring classes that are labels of their row, by k; of equal scores the
-        first class ranks first.
+        Fraction of the k highest-scoring classes that are labels of their row, by k; ties go to the first.
     ranking_loss : float
-        Mean over the rows of the fraction of pairs of a label and another class in which the label's score is
-        not the higher one; 0 for rows with no label or all (`sklearn.metrics.label_ranking_loss`).
-    micro_f1 : float or None
-        F1 over all decisions (row, class).
-    macro_f1 : float or None
-        Mean F1 of the classes that occur among labels or predictions.
+        Mean over the rows of the fraction of pairs of a label and another class in which the label does not
+        score higher; 0 for rows with no label or all (`sklearn.metrics.label_ranking_loss`).
+    micro_f1, macro_f1 : float or None
+        F1 over all decisions (row, class), and mean F1 of the classes among labels or predictions.
     subset_accuracy : float or None
-        Fraction of rows whose predicted set is that of their labels.
-    threshold : float or None
-        The predicted classes are those with scores above it.
-    n_labels : int or None
-        The predicted classes are this many of the best.
+        Fraction of rows whose predicted label set is exactly correct.
+    threshold, n_labels : float or None, int or None
+        Score above which classes are predicted, or number of best classes predicted.
     warning : str or None
-        Why there are no predicted sets, and what to do.
+        Reason why no label sets are predicted, and the remedy.
     counts : ClassCounts or None
-        Counts behind the table ``classes``, which is made when it is asked for.
+        Counts behind the table ``classes``.
     """
 
     n: int
@@ -58,16 +53,9 @@ class LabelSetEvaluation(ReadableByClass):
 
 
 class LabelSetMetrics:
-    """Counts over rows that `LabelSetEvaluation` is made of.
+    """Running counts for a `LabelSetEvaluation`, with precision@k for the increasing values `top_k`.
 
-    Parameters
-    ----------
-    model : Model
-    top_k : list of int
-        The k of precision@k, increasing.
-    threshold : float, optional
-    n_labels : int, optional
-        Give at most one of `threshold` and `n_labels`. By default the model's threshold, if it has one.
+    At most one of `threshold` and `n_labels` is given; without either, the model's threshold applies.
     """
 
     def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
@@ -77,15 +65,15 @@ class LabelSetMetrics:
         loss = model.record.get("loss")
         self._name = "the model" if loss is None else f"a model of the loss {loss}"
         self._hits = np.zeros(len(top_k), np.int64)
-        self.n_known = 0  # labels that the model knows
+        self.n_known = 0  # labels known to the model
         self._counts = ClassCounts(model.record["classes"])
         self._ranking_loss = 0.0
         self._exact = 0
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
-        """Add the rows from `begin` on that have these scores."""
+        """Add the rows from `begin` on, given their scores."""
         own = _own_classes(rows, begin, scores)
-        order = np.argsort(-scores, axis=1, kind="stable")  # stable: of equal scores the first class
+        order = np.argsort(-scores, axis=1, kind="stable")  # stable: the first class wins a tie
         sorted_own = np.take_along_axis(own, order, axis=1)
         self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
         self._ranking_loss += _ranking_loss(np.take_along_axis(scores, order, axis=1), sorted_own)
@@ -101,7 +89,6 @@ class LabelSetMetrics:
         self._exact += int((own == predicted).all(axis=1).sum())
 
     def evaluation(self, n: int) -> LabelSetEvaluation:
-        """Return the metrics of all `n` rows that were added."""
         micro = macro = exact = warning = counts = None
         if self._threshold is None and self._n_labels is None:
             warning = Message(
@@ -129,7 +116,7 @@ class LabelSetMetrics:
 
 
 def _own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
-    """Mark the classes that are labels of each row: bool, of the shape of `scores`."""
+    """Return a bool mask of the labels of each row, with the shape of `scores`."""
     own = np.zeros(scores.shape, bool)
     if len(rows.label_indptr):
         ends = rows.label_indptr[begin : begin + len(scores) + 1]
@@ -143,11 +130,11 @@ def _own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
 
 
 def _ranking_loss(scores: np.ndarray, own: np.ndarray) -> float:
-    """Sum the ranking losses of rows whose scores are sorted from high to low."""
+    """Sum the ranking losses of rows whose scores are sorted in descending order."""
     n_own = own.sum(axis=1)
     n_others = scores.shape[1] - n_own
     counted = np.flatnonzero((n_own > 0) & (n_others > 0))
-    # A label is out of order with all other classes up to the last one of an equal score.
+    # A label is misordered with each non-label up to the last class of equal score.
     others = np.cumsum(~own, axis=1, dtype=np.int32)
     is_last = np.ones(scores.shape, bool)
     np.not_equal(scores[:, :-1], scores[:, 1:], out=is_last[:, :-1])

@@ -1,4 +1,4 @@
-"""Predictions for data of any size: stores are read in blocks, and labels may go to a file."""
+"""Prediction for data of any size, read in blocks; labels are returned or written to a file."""
 
 from __future__ import annotations
 
@@ -28,29 +28,28 @@ from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
 
-_UNNAMED = ""  # name of data in memory
+_UNNAMED = ""  # name of in-memory data
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Predictions(Readable):
-    """Best classes of each row, best first; of equal scores the first class wins.
+    """Best classes of each row, best first; the first class wins a tie.
 
-    With a threshold rows have different numbers of them, and there is an array of shape (n_labels,) for each.
+    With a threshold, rows have different numbers of classes, each row an array of shape (n_labels,).
 
     Attributes
     ----------
     n : int
         Number of rows.
     labels : ndarray, shape (n, top_k), or list of n arrays, or None
-        In the type of `Model.classes_`. None if they were written to a file.
+        Labels in the type of `Model.classes_`; None if written to a file.
     scores : ndarray, shape (n, top_k), or list of n arrays, or None
-        Scores of these labels, in the model's dtype; their probabilities, in float64, with `proba`; None
-        if they were written to a file.
+        Scores in the model's dtype, or with `proba` probabilities in float64; None if written to a file.
     evidence : list of n lists of (str or int, float), or None
-        With `explain`, the features that speak most for the label of each row, and their shares of its
-        margin, largest first; None if they were written to a file.
+        With `explain`, the features that contribute most to the margin of each row, and their shares of it,
+        largest first; None if written to a file.
     out : Path or None
-        The file.
+        Output file.
     """
 
     n: int
@@ -60,13 +59,13 @@ class Predictions(Readable):
     out: Path | None = None
 
     def _facts(self) -> dict[str, Any]:
-        first = {"labels": self.labels, "scores": self.scores}  # of some rows
+        first = {"labels": self.labels, "scores": self.scores}
         shown = {name: None if values is None else _first(values) for name, values in first.items()}
         return {"n": self.n, **shown, "evidence": self.evidence and self.evidence[:5], "out": self.out}
 
 
 def _first(values: np.ndarray | list[np.ndarray]) -> list[Any]:
-    """Return the values of the first rows, without inner lists where each row has one value."""
+    """Return the values of the first rows, flattened if each row has one value."""
     rows = [row.tolist() for row in values[:5]]
     one_each = isinstance(values, np.ndarray) and values.shape[1] == 1
     return [row[0] for row in rows] if one_each else rows
@@ -94,65 +93,63 @@ def predict(
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
 
-    With `out` no predictions are kept, and memory is bounded for any number of rows.
+    With `out`, no predictions are kept, so memory is bounded for any number of rows.
 
     Parameters
     ----------
     model : Model or path
-        A model, or the run directory or model folder to load it from.
+        Model, or path of its run directory or model folder.
     data : path, Store, iterable of Rows, matrix, or several of these
-        What to score: a store, AnnData, or a file of any kind that `convert` takes, which is read in blocks;
-        blocks of rows with the features of the training data, as they were before the transforms, or pairs of
-        such a block and its rows' names; or anything that `Model.predict` takes, such as texts, or AnnData
-        that is backed by a file. Labels in it are not used. Several: a list of paths, or a mapping of names
-        to data. For a model of hashed text, a list of str is one of texts, unless one of them is the path of
-        something that is there.
+        Data to score: a store, AnnData (also file-backed), or a file that `convert` takes, which are read in
+        blocks; blocks of rows, or pairs of a block and its row names; or anything that `Model.predict` takes,
+        such as texts. Blocks have the features before the transforms. Labels are ignored. Several inputs: a
+        list of paths, or a mapping of names to data. A model of hashed text takes a list of str as texts,
+        unless one of them is an existing path.
     out : path or text file, optional
-        Where to write the predictions; a file has its name when all is written. A path that ends in ``.csv``,
-        ``.tsv``, ``.jsonl`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the
-        row), ``label``, ``score``, ``margin`` (the score minus the largest of the other classes) and, with
-        `top_k`, ``label_2``, ``score_2`` and so on; before them ``file`` if there are several data, and after
-        each score the ``probability`` with `proba`. In ``.csv`` and ``.tsv`` an apostrophe comes before names
-        that a spreadsheet would run as formulas: those that begin with one of ``= + - @``, a tab or a line
-        break, and are no numbers. Rows without names are numbered from 1. A path that ends in ``.txt`` or has
-        no suffix, and a text file, have one line a row: the labels, separated by tabs.
+        Where to write the predictions. A file gets its name once it is complete. The suffixes ``.csv``,
+        ``.tsv``, ``.jsonl`` and ``.parquet`` give a table with the columns ``row`` (row name, or number from
+        1), ``label``, ``score``, ``margin`` (score minus the largest other score) and, with `top_k`,
+        ``label_2``, ``score_2`` and so on. Several inputs add a first column ``file``; `proba` adds a
+        ``probability`` after each score. In ``.csv`` and ``.tsv``, an apostrophe precedes names that a
+        spreadsheet would run as formulas: names that begin with one of ``= + - @``, a tab or a line break and
+        are not numbers. The suffix ``.txt``, no suffix, and a text file give a line per row, with the labels
+        separated by tabs.
     top_k : int, optional
-        How many of the best classes, at most: 1 or more. By default 1, or with `threshold` all.
+        Maximum number of best classes per row, 1 or more. By default 1, or all with `threshold`.
     threshold : float, optional
-        Give only classes whose score, or with `proba` probability, is above it: none, one or several for each
-        row. The line of a row with none is empty.
+        Score, or with `proba` probability, above which classes are predicted: any number per row. In text, a
+        row without classes is an empty line.
     unknown : float, optional
-        Accuracy, such as 0.95: rows whose largest probability is below a threshold get `unknown_label`, with
-        the score and probability of the best class. The threshold is the smallest above which the rows that
-        `streamsvm.calibrate` had were predicted with this accuracy.
+        Accuracy, such as 0.95. Rows whose largest probability is below a threshold get `unknown_label`, with
+        the score and probability of the best class. The threshold is the smallest at which the rows given to
+        `streamsvm.calibrate` have this accuracy.
     unknown_label : object
-        Label of these rows, in files as text.
+        Label of these rows, written to files as text.
     scores : bool
-        Whether each label in the lines of `out` is followed by its score.
+        Whether the score follows each label in the lines of `out`.
     proba : bool
-        Give probabilities in the place of scores, in lines too, and in tables beside them; see
+        Whether to give probabilities instead of scores, or, in tables, beside them: see
         `Model.predict_proba`.
     explain : int, optional
-        Give up to so many features as evidence for the first label of each row: those with the largest shares
-        of its margin, if above 0, and the shares. The share of a feature is its value after the transforms
-        times the difference of its coefficients for the label and for the class with the largest other score.
-        The constant of ``bias`` and transitions of sequences are left out. Features have their names, or
-        numbers as in LIBSVM text, after ``hash`` those of its columns from 0 on. Features of texts are named
-        by the n-grams of the row; n-grams of a row that are hashed to one feature are joined by " + ". A
-        table has a last column ``evidence`` of text, or of pairs in ``.jsonl``; a line has a last field.
+        Maximum number of features given as evidence for the first label of each row: the features with the
+        largest positive shares of its margin. The share of a feature is its value after the transforms times
+        the difference of its coefficients for the label and for the class with the largest other score. The
+        constant of ``bias`` and transitions are left out. Features have their names, or numbers as in LIBSVM
+        text; after ``hash``, numbers of its columns from 0 on. N-grams of the row name the features of texts,
+        joined by " + " if hashed to one feature. A table gets a last column ``evidence`` of text (pairs in
+        ``.jsonl``), and a line a last field.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
         As `ScoringSettings` declares them.
     groups : array_like, shape (n,), or str, optional
-        The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
-        has its own.
+        Group of each row of a matrix, for a sequence model: see `streamsvm.fit`. A store has its own.
     force : bool
-        Replace the file `out`.
+        Whether to replace the file `out`.
     workers : int, optional
-        Threads that score: by default as many as processors.
+        Number of scoring threads; by default the number of processors.
     progress : bool or callable, optional
-        Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "predict".
+        Whether to show a bar, or a callback, as in `streamsvm.fit`; the stage is "predict".
 
     Returns
     -------
@@ -161,19 +158,18 @@ def predict(
     Raises
     ------
     ModelError, FeatureError, StoreError, InputError
-        If the model cannot be read, or has no probabilities, or no threshold for `unknown`, and these are
-        asked for, or the data cannot be read or does not fit it, or a value or a score is not finite; or if
-        `out` is there and `force` is not given.
+        If the model or data cannot be read, the data does not fit the model, or a value or score is not
+        finite. If the model lacks probabilities or a threshold for `unknown`, or `out` exists.
     SettingsError
-        If `top_k`, `threshold`, `unknown`, `explain` or `memory` is not valid, or both `explain` and
-        `threshold`, or `unknown` and several labels are asked for.
+        If `top_k`, `threshold`, `unknown`, `explain` or `memory` is not valid, or `explain` is combined with
+        `threshold`, or `unknown` with several labels per row.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
     Warns
     -----
     StreamsvmWarning
-        If features or categories of the data are unknown to the model, or its names missing; counts them.
+        If the model does not know features or categories of the data, or the data lacks feature names.
     """
     model, memory = as_model(model), parse_size(memory)
     if threshold is not None:
@@ -186,7 +182,7 @@ def predict(
         raise wrong_setting("explain", "needs features with a meaning, and those of fourier are random")
     if explain is not None and threshold is not None:
         raise wrong_setting("explain", "is for one label a row, threshold for several; leave one of them out")
-    # A feature of a row's evidence takes some hundred bytes, a score 4 or 8.
+    # A feature of evidence takes some hundred bytes, a score 4 or 8.
     piece_bytes = memory // (32 if explain is None else 512 * checks.whole(1).checked("explain", explain))
     sources = _by_name(data, texts=model.takes_texts)
     path = Path(out) if isinstance(out, str | os.PathLike) else None
@@ -247,16 +243,7 @@ def predict(
 
 @dataclasses.dataclass(frozen=True)
 class _Best:
-    """Choice of the best classes of each row.
-
-    Attributes
-    ----------
-    model : Model
-    top_k : int
-    threshold : float or None
-    proba, margins : bool
-        Whether batches have probabilities, and margins.
-    """
+    """Selection of the best classes of each row; `proba` and `margins` add arrays to batches."""
 
     model: Model
     top_k: int
@@ -265,11 +252,11 @@ class _Best:
     margins: bool
 
     def batch(self, file: str | None, names: np.ndarray, rows: Rows, begin: int, scores: np.ndarray) -> Batch:
-        """Return the best classes of the rows from `begin` on, which have these scores."""
+        """Return the best classes of the rows from `begin` on, given their scores."""
         if self.top_k == 1:
             codes = np.asarray(self.model.best_classes(rows, begin, scores)[:, None])
         else:
-            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # stable: as argmax
+            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # stable: first class wins
         of_codes = np.take_along_axis(scores, codes, axis=1)
         probabilities = above = None
         if self.proba:
@@ -301,7 +288,7 @@ class _InMemory:
         if batch.above is None:
             self._labels.append(names)
             self._values.append(values)
-        else:  # sorted, so that the first ones are above the threshold
+        else:  # sorted, so the first classes are above the threshold
             self._labels.extend(row[:n].copy() for row, n in zip(names, batch.above, strict=True))
             self._values.extend(row[:n].copy() for row, n in zip(values, batch.above, strict=True))
 
@@ -312,7 +299,7 @@ class _InMemory:
 
 
 def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.ndarray:
-    """Compute the score of the first of `codes` minus the largest of the other classes, shape (n,)."""
+    """Compute the score of the first of `codes` minus the largest other score, shape (n,); NaN if none."""
     if scores.shape[1] == 1:
         return np.full(len(scores), np.nan)
     others = scores.copy()
@@ -321,7 +308,7 @@ def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.
 
 
 def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
-    """Map each input to a display name; "" for a single input in memory, of `texts` too."""
+    """Map display names to inputs; the name is "" for a single in-memory input, or texts if `texts`."""
     if isinstance(data, Mapping):
         return dict(data)
     if isinstance(data, str | os.PathLike):
@@ -336,7 +323,7 @@ def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
 
 
 def as_model(model: Model | str | Path) -> Model:
-    """Return the model, loaded if it is given by its path."""
+    """Return the model, loaded if `model` is a path."""
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | os.PathLike):

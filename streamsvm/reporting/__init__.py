@@ -1,1 +1,1 @@
-"""Report of a run as an HTML page: its content, pictures and template."""
+"""HTML report of a run: history, page and template."""

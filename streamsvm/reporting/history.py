@@ -1,4 +1,4 @@
-"""Reports of a run, read from ``metrics.jsonl``; damaged lines are left out."""
+"""Training history of a run, read from ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -19,40 +19,23 @@ from streamsvm.run.directory import RunDir
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """Reports of a run, in their order.
+    """Reports of a run, in order."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the run in errors.
-    settings : dict
-        Settings of the run.
-    rows : list of dict
-        Reports within the first pass, or of a run over a stream.
-    passes : list of dict
-        Reports of passes, each with its number as ``pass``.
-    notes : list of str
-        A sentence for each fault of the file.
-    """
-
-    name: str
+    name: str  # name of the run in errors
     settings: dict[str, Any]
-    rows: list[dict[str, Any]]
-    passes: list[dict[str, Any]]
-    notes: list[str]
+    rows: list[dict[str, Any]]  # reports within the first pass, or of a run over a stream
+    passes: list[dict[str, Any]]  # reports of passes, each with its number as ``pass``
+    notes: list[str]  # one sentence for each fault of the file
 
 
 def history_of(run: Any) -> History:
-    """Return the history of a run directory, of a `FitResult` or `OnlineResult`, or of a model with one.
+    """Return the history of a run directory, `FitResult`, `OnlineResult`, or model with a result.
 
-    Raises
-    ------
-    RunError
-        If there is no run, or its ``run.json`` is damaged.
+    Raises `RunError` if there is no run, or its ``run.json`` is damaged.
     """
     if isinstance(run, History):
         return run
-    result = getattr(run, "result", run)  # of a model
+    result = getattr(run, "result", run)  # a model has its result
     if isinstance(result, FitResult | OnlineResult):
         return _history("the result", getattr(result, "settings", {}), result.history, [])
     if not isinstance(run, str | os.PathLike):
@@ -61,11 +44,11 @@ def history_of(run: Any) -> History:
 
 
 def read_history(path: Path) -> History:
-    """Read the history of the run directory `path`, which another process may be writing."""
+    """Read the history of a run directory, even while a run writes it; damaged lines only add a note."""
     run = RunDir(path)
     settings, notes, lines = run.read_settings()["settings"], [], []
     try:
-        lines = durable.read_bounded(run.metrics).split(b"\n")[:-1]  # a line without an end is being written
+        lines = durable.read_bounded(run.metrics).split(b"\n")[:-1]  # the last line may be incomplete
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -77,7 +60,7 @@ def read_history(path: Path) -> History:
 
 
 def _history(name: str, settings: Any, lines: list[dict[str, Any]], notes: list[str]) -> History:
-    """Sort the lines of a run by their events; of two with the same pass the last one counts."""
+    """Group report lines by event; for a repeated pass, the last line counts."""
     of_passes = [line for line in lines if line.get("event") == "pass" and isinstance(line.get("pass"), int)]
     passes = {line["pass"]: line for line in of_passes}
     rows = [line for line in lines if line.get("event") == "rows"]
@@ -93,22 +76,22 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def number(record: dict[str, Any], name: str) -> float | None:
-    """Return a number in a record; None if there is none under this name."""
+    """Return the number under `name`; None if there is none."""
     value = record.get(name)
     return value if isinstance(value, int | float) else None
 
 
 def points(records: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
-    """Return the numbers under two names, of the records that have both."""
+    """Return the numbers under the names `x` and `y`, from records that have both."""
     found = [(number(record, x), number(record, y)) for record in records]
     pairs = [(a, b) for a, b in found if a is not None and b is not None]
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
 def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of the pass that made the model, or of the last one without a model.
+    """Return the figures of the pass that made the model, or of the last pass if `model` is empty.
 
-    `model` is the record of the model, or empty. None stands for what was not measured.
+    `model` is the model's record. Figures that were not measured are None.
     """
     until = model.get("passes", math.inf)
     passes = [each for each in with_seconds(history.passes) if each["pass"] <= until]
@@ -128,9 +111,9 @@ def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_seconds(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return reports of passes with ``trained_seconds``, the training time up to the end of each.
+    """Return reports of passes with ``trained_seconds``, the training time up to the end of each pass.
 
-    From the first missing report on it is NaN. The time of measuring the gap does not count.
+    It excludes the time to measure the gap, and is NaN from the first missing report on.
     """
     total, result = 0.0, []
     for expected, record in enumerate(passes, 1):

@@ -1,4 +1,4 @@
-"""Report of a run: one HTML page with its results, curves, classes and settings."""
+"""HTML report of a run: one page with results, curves, classes and settings."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from streamsvm.settings.scoring import TO_EVALUATE
 from streamsvm.settings.signature import takes
 from streamsvm.training.held_out import open_held_out
 
-_MAX_ROWS = 30  # of a table
+_MAX_ROWS = 30  # rows of a table
 _CURVES: dict[str, Callable[..., Any]] = {
     "Relative gap": plot.convergence,
     "Objective": functools.partial(plot.convergence, of="objective"),
     "Accuracy": plot.accuracy,
     "Progressive accuracy": plot.progressive,
 }
-_COLUMNS = (  # of the table of reports
+_COLUMNS = (  # columns of the table of reports
     "pass", "rows", "C", "primal", "primal_estimate", "dual", "relative_gap", "relative_gap_estimate",
     "average_relative_gap", "train_accuracy", "valid_accuracy", "last_iterate_valid_accuracy",
     "progressive_accuracy", "recent_accuracy", "seconds",
 )  # fmt: skip
-_SETTINGS = {"passes": "passes at most"}  # elsewhere passes are those that were made
+_SETTINGS = {"passes": "passes at most"}  # elsewhere, passes are the completed passes
 _Evaluation = Evaluation | LabelSetEvaluation
 
 
@@ -57,19 +57,18 @@ def report(
     force: bool = False,
     **settings: Any,
 ) -> Path:
-    """Write a report of a run: one HTML page that needs no other file.
+    """Write a report of a run as one self-contained HTML page.
 
-    It has the figures of the model and of each pass, the curves of gap, objective and accuracy, the settings,
-    and, with held-out data, the accuracies of the classes, of the rows with the largest probabilities, and
-    the confusion matrix. The run may be in progress, interrupted or finished. The same run gives the same
-    bytes.
+    The page has figures of the model and of each pass, curves of gap, objective and accuracy, and the
+    settings. With held-out data, it adds the accuracies of the classes and of the rows with the largest
+    probabilities, and the confusion matrix. The run may be unfinished. The same run gives the same bytes.
 
     Parameters
     ----------
     run : path
         Run directory.
     out : path, optional
-        The file to write; by default ``report.html`` in the run directory, which is replaced.
+        Output file; by default ``report.html`` in the run directory, which is replaced.
     data : as for `streamsvm.evaluate`, optional
         Held-out data. By default the validation store of the run.
     memory
@@ -77,18 +76,17 @@ def report(
     **settings
         As `ScoringSettings` declares them.
     force : bool
-        Replace what is at `out`.
+        Whether to replace `out`.
 
     Returns
     -------
     Path
-        The file.
+        Output file.
 
     Raises
     ------
     RunError
-        If there is no run, its ``run.json`` is damaged, or `out` is there, and `force` not given, or
-        cannot be written.
+        If there is no run, ``run.json`` is damaged, or `out` cannot be written or exists without `force`.
     ModelError, FeatureError, StoreError, InputError
         If `data` is given, and the run has no model, or the data cannot be read or does not fit.
     StreamsvmError
@@ -113,7 +111,7 @@ def report(
 
 
 def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any]) -> _Evaluation | None:
-    """Evaluate the model on `data`, or else on the validation store; if it cannot be scored, add a note."""
+    """Evaluate the model on `data` or the validation store; errors of the store become notes."""
     if data is not None:
         return evaluate(run.path, data, **options)
     if not run.model.exists() or (path := history.settings.get("valid")) is None:
@@ -156,7 +154,7 @@ def _facts(facts: dict[str, Any], title: str = "") -> str:
 
 
 def _reports(records: list[dict[str, Any]]) -> str:
-    """Make a table of the reports of passes or, for a stream, of rows; of many, the first and the last."""
+    """Make the table of reports of passes or, for a stream, of rows; a long table omits the middle."""
     names = [name for name in _COLUMNS if any(each.get(name) is not None for each in records)]
     shown = records if len(records) <= _MAX_ROWS else records[:10] + records[10 - _MAX_ROWS :]
     rows = [[each.get(name) for name in names] for each in shown]
@@ -165,7 +163,7 @@ def _reports(records: list[dict[str, Any]]) -> str:
 
 
 def _classes(evaluation: _Evaluation | None) -> str:
-    """Make the table of the worst classes and, if rows have one label each, the confusion matrix."""
+    """Make the table of the worst classes and, for rows with one label, the confusion matrix."""
     if evaluation is None or (counts := evaluation.counts) is None:
         return (
             "<p>Accuracies of classes need a model, and held-out data that it predicts labels for: the "
@@ -173,7 +171,7 @@ def _classes(evaluation: _Evaluation | None) -> str:
         )
     worst = counts.worst()
     shown = worst[:_MAX_ROWS]
-    taken = {}  # pairs are ordered by their counts: the largest one is kept
+    taken = {}  # read in reverse, so the most frequent pair is kept
     for true, predicted, count in counts.pairs[np.isin(counts.pairs[:, 0], shown)][::-1].tolist():
         taken[true] = f"{counts.names[predicted]} ({count:,})"
     records = records_of(counts.table(shown))
@@ -187,13 +185,13 @@ def _classes(evaluation: _Evaluation | None) -> str:
 
 
 def _svg(title: str, draw: Callable[..., Any], of: Any, size: tuple[float, float] = (3.9, 2.9)) -> str:
-    """Return a picture as SVG, or nothing if there are no figures for it."""
+    """Draw a plot as SVG; return an empty string without figures for it."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # the browser has them
-        matplotlib.rcdefaults()  # whatever the user's own style is
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # browsers have these glyphs
+        matplotlib.rcdefaults()  # ignore the user's own style
         matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": title})
         figure = Figure(figsize=size, layout="constrained")
         try:
@@ -203,4 +201,4 @@ def _svg(title: str, draw: Callable[..., Any], of: Any, size: tuple[float, float
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None})
     svg = written.getvalue()
-    return re.sub('<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # pictures of a page share these names
+    return re.sub('<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # plots on one page would share these ids
