@@ -1,1 +1,1 @@
-"""Chain-structured classifiers: label sequences instead of labels."""
+"""Chain-structured classifiers, which predict label sequences."""

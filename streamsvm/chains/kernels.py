@@ -1,7 +1,6 @@
-"""Dynamic programs over chains of tokens: the best label sequence, and marginals over all label sequences.
+"""Dynamic programs over chains, whose tokens are the rows of a group (a run of equal ``qid``).
 
-The score of a label sequence y of n tokens is Σ_t scores[t, y_t] + Σ_t transitions[y_t, y_{t+1}]. The tokens
-of a chain are the rows of a group: a run of rows with equal ``qid``.
+A label sequence y of n tokens has the score Σ_t scores[t, y_t] + Σ_t transitions[y_t, y_{t+1}].
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from streamsvm.kernels.jit import allocating, inlined, kernel
 
 @inlined
 def group_end(qid, i):
-    """Return the row after the group that begins at row `i`; without `qid` each row is a group."""
+    """Return the end of the group that begins at row `i`; without `qid` each row is a group."""
     end = i + 1
     while end < len(qid) and qid[end] == qid[i]:
         end += 1
@@ -22,7 +21,6 @@ def group_end(qid, i):
 
 @kernel
 def longest_group(qid):
-    """Return the number of rows of the longest group, at least 1."""
     longest, begin = 1, 0
     while begin < len(qid):
         end = group_end(qid, begin)
@@ -33,7 +31,6 @@ def longest_group(qid):
 
 @kernel
 def sequence_score(scores, transitions, sequence, n):
-    """Return the score of the first `n` labels of `sequence`."""
     total = 0.0
     for t in range(n):
         total += scores[t, sequence[t]]
@@ -44,17 +41,9 @@ def sequence_score(scores, transitions, sequence, n):
 
 @allocating
 def best_sequence(scores, transitions, n, sequence):
-    """Write the label sequence of the largest score into ``sequence[:n]``, and return its score (Viterbi).
+    """Write the best label sequence of `n` tokens into ``sequence[:n]``; return its score (Viterbi).
 
-    Of equal scores the first class wins, from the last token to the first.
-
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (n or more, k)
-    transitions : ndarray of float64, shape (k, k)
-    n : int
-        Tokens, at least 1.
-    sequence : ndarray of int64, shape (n or more,)
+    All arrays are float64 except the int64 `sequence`. Ties go to the first class, from the last token back.
     """
     k = len(transitions)
     value, before = scores[0].copy(), np.empty(k)
@@ -82,7 +71,7 @@ def best_sequence(scores, transitions, n, sequence):
 
 @kernel
 def log_sum(values, k):
-    """Return the logarithm of Σ exp of the first `k` values."""
+    """Return the logarithm of the sum of exp over the first `k` values."""
     top = values[0]
     for c in range(1, k):
         top = max(top, values[c])
@@ -94,22 +83,13 @@ def log_sum(values, k):
 
 @allocating
 def replace_by_marginals(nodes, pairs, n):
-    """Replace potentials by the marginals of the distribution that they define (forward-backward).
+    """Replace potentials by marginals of their distribution, for `n` >= 1 tokens (forward-backward).
 
-    The probability of a label sequence y is proportional to exp(Σ_t nodes[t, y_t] + Σ_t pairs[t, y_t,
-    y_{t+1}]).
-
-    Parameters
-    ----------
-    nodes : ndarray of float64, shape (n or more, k)
-        Potentials of the labels of each token; then their probabilities.
-    pairs : ndarray of float64, shape (n - 1 or more, k, k)
-        Potentials of the labels of a token and the next one; then their probabilities.
-    n : int
-        Tokens, at least 1.
+    A label sequence y has a probability proportional to exp(Σ_t nodes[t, y_t] + Σ_t pairs[t, y_t, y_{t+1}]).
+    `nodes` has the shape (n or more, k), `pairs` (n - 1 or more, k, k); both are float64.
     """
     k = nodes.shape[1]
-    ahead, behind, terms = np.empty((n, k)), np.empty((n, k)), np.empty(k)  # log of sums over other tokens
+    ahead, behind, terms = np.empty((n, k)), np.empty((n, k)), np.empty(k)  # log-sums over other tokens
     for c in range(k):
         ahead[0, c] = nodes[0, c]
         behind[n - 1, c] = 0.0
@@ -136,15 +116,7 @@ def replace_by_marginals(nodes, pairs, n):
 
 @allocating
 def decode_groups(scores, transitions, qid, best):
-    """Write the best label sequence of each group into `best`, shape (n_rows,), int64.
-
-    Parameters
-    ----------
-    scores : ndarray of float32 or float64, shape (n_rows, k)
-    transitions : ndarray of float64, shape (k, k)
-    qid : ndarray of int64, shape (n_rows,)
-        Of whole groups.
-    """
+    """Write the best label sequence of each group into `best`, int64; `qid` must have whole groups."""
     begin = 0
     while begin < len(best):
         end = group_end(qid, begin)
@@ -154,7 +126,7 @@ def decode_groups(scores, transitions, qid, best):
 
 @allocating
 def inner_products(rows, i, active):
-    """Compute x_tᵀx_u of the `active` tokens from row `i` on, shape (n, n); 0 for the others."""
+    """Return x_tᵀx_u of the `active` tokens from row `i` on, shape (n, n), with 0 for inactive tokens."""
     n = len(active)
     products = np.zeros((n, n))
     for t in range(n):

@@ -1,7 +1,7 @@
-"""Chain-structured SVM: all labels of a sequence of tokens are predicted at once.
+"""Chain-structured SVM, which predicts all labels of a sequence of tokens jointly.
 
-A group of rows, those with one ``qid``, is a chain of tokens x_1 ... x_n with the labels y*. Beside the
-weights w_c there are transitions T_ab, scores of label b following label a. Labels y have the score
+A group of rows with equal ``qid`` is a chain of tokens x_1 ... x_n with labels y*. Beside the weights w_c,
+transitions T_ab score label b after label a. Labels y have the score
 
     score(y) = Σ_t w_{y_t}ᵀx_t + Σ_t T[y_t, y_{t+1}]
 
@@ -10,31 +10,28 @@ and the loss of a chain is max_y [Δ(y) + score(y)] - score(y*), with Δ(y) the 
     min ½‖W‖² + ½‖T‖² + Σ_g C_g loss_g        C_g: the mean cost of the group's rows
 
 (Taskar, Guestrin & Koller 2003; Mohapatra et al. 2016, section 4.3). A chain of one token is a row of
-Crammer-Singer, the loss ``cs``.
+Crammer-Singer, the loss ``cs``. The transitions are the last k rows of the weights: row a has the scores of
+all labels after a.
 
-The duals of a chain are weights α_y >= 0 of all label sequences y, whose sum is C_g, and the dual objective
-is Σ_g Σ_y α_y Δ(y) - ½‖W‖² - ½‖T‖². There are kⁿ of them, but weights and dual depend on marginals alone.
-
-A visit finds the best sequence by Viterbi, and one of four solvers steps in the duals:
+The duals of a chain are weights α_y >= 0 of its kⁿ label sequences, with the sum C_g. The dual objective is
+Σ_g Σ_y α_y Δ(y) - ½‖W‖² - ½‖T‖². Weights and dual objective depend only on marginals of α. A visit finds the
+best sequence by Viterbi, and makes a step in the duals with one of four solvers:
 
 ``cached``
-    keeps the few sequences that have weight, and takes exact pairwise steps among them.
+    keeps a few sequences with positive weight, and makes exact pairwise steps among them.
 ``bcfw``
-    a Frank-Wolfe step towards the best sequence (Lacoste-Julien et al. 2013); keeps the marginals that are
-    not 0.
+    makes a Frank-Wolfe step towards the best sequence (Lacoste-Julien et al. 2013), and keeps the non-zero
+    marginals.
 ``bcpl``
-    block-coordinate partial linearization: a step towards the distribution α_y exp(gain(y) / τ), whose
-    marginals forward-backward gives; keeps all marginals. It begins with all weight on y*, where the weights
-    are 0; shares of less than 1e-12 count as that in the exponential formula, which could not raise them.
+    makes a step of block-coordinate partial linearization towards the distribution α_y exp(gain(y) / τ),
+    whose marginals come from forward-backward, and keeps all marginals. All weight is on y* at first. Shares
+    count as at least 1e-12, because the exponential formula could not raise zeros.
 ``oeg``
-    online exponentiated gradient: as ``bcpl``, with a full step.
+    makes a step of online exponentiated gradient: like ``bcpl``, but a full step.
 
-A step between two distributions over label sequences changes the weights by -Σ_t x_t d_tᵀ and the transitions
-by -Σ_t D_t, where d_t and D_t are the changes of the marginals of token t's label and of its pair of labels
-with the next token. So the curvature of the dual along a step is Σ_tu x_tᵀx_u d_tᵀd_u + ‖Σ_t D_t‖²: inner
-products of n² / 2 pairs of sparse rows.
-
-The transitions are the last k rows of the weights: row a of them has the scores of all labels that follow a.
+If d_t and D_t are the changes of the marginals of token t's label and of its pair of labels with the next
+token, a step changes the weights by -Σ_t x_t d_tᵀ and the transitions by -Σ_t D_t. So the curvature of the
+dual is Σ_tu x_tᵀx_u d_tᵀd_u + ‖Σ_t D_t‖², which needs inner products of n² / 2 pairs of sparse rows.
 """
 
 from __future__ import annotations
@@ -59,19 +56,19 @@ CACHED, BCFW = ON_CHAINS.index("cached"), ON_CHAINS.index("bcfw")
 
 
 class Chain(NamedTuple):
-    """Scratch arrays of the visited chain, whose first n tokens are in use."""
+    """Scratch arrays of a chain, of which the first n tokens are in use."""
 
-    scores: np.ndarray  # (n, k) float64: of each token and class, plus 1 for the wrong classes
+    scores: np.ndarray  # (n, k) float64: scores, plus 1 for wrong classes
     transitions: np.ndarray  # (k, k) float64
-    own: np.ndarray  # (n,) int64: its labels
-    best: np.ndarray  # (n,) int64: the label sequence of the largest score plus loss
-    # By how much the marginals of C times the distribution change, zero between visits.
+    own: np.ndarray  # (n,) int64: own labels
+    best: np.ndarray  # (n,) int64: label sequence with the largest score plus loss
+    # Changes of the marginals of C times the distribution; zero between visits.
     node_steps: np.ndarray  # (n, k) float64
-    pair_steps: np.ndarray  # (k, k) float64: summed over the tokens
+    pair_steps: np.ndarray  # (k, k) float64: sum over the tokens
 
 
 class TransitionRows(NamedTuple):
-    """Rows that each have the value 1 in one row of the transitions, to be moved as rows of tokens are."""
+    """Rows with the value 1 at one row of the transitions, which is then updated like weights of tokens."""
 
     data: np.ndarray
     indices: np.ndarray
@@ -86,7 +83,6 @@ def _transition_rows(weights, k):
 
 @allocating
 def new_chain(n, k):
-    """Make room for a chain of up to `n` tokens."""
     return Chain(
         np.empty((n, k)),
         np.empty((k, k)),
@@ -99,7 +95,7 @@ def new_chain(n, k):
 
 @kernel
 def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
-    """Score the chain of the `n` rows from `i` on; by the average, unless `average_scale` is 0."""
+    """Score the chain of `n` rows from `i` on, by the averaged weights unless `average_scale` is 0."""
     k = len(chain.transitions)
     first = len(weights.current) - k
     for t in range(n):
@@ -119,10 +115,10 @@ def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
 
 @kernel
 def _is_idle(rows, i, n, C, tally):
-    """Count the `n` tokens from row `i` on; return True if they do not enter the objective.
+    """Count the `n` tokens from row `i` on; return True if the chain does not enter the objective.
 
-    Those are chains of cost 0, with an unknown label or, as in ``cs``, of one token of norm zero, for which
-    the first class is predicted.
+    Its cost is 0, or a label is unknown. As in ``cs``, a single token of norm zero is also left out, and the
+    first class is predicted.
     """
     tally[VISITED] += n
     if C == 0.0:
@@ -140,7 +136,7 @@ def _is_idle(rows, i, n, C, tally):
 
 @kernel
 def _mean_cost(rows, i, n):
-    """Return the cost of a chain: the mean over its rows, exact if they are equal."""
+    """Return the mean cost of the rows of a chain, exactly if all are equal."""
     total, are_equal = 0.0, True
     for t in range(n):
         total += rows.cost[i + t]
@@ -150,7 +146,6 @@ def _mean_cost(rows, i, n):
 
 @kernel
 def _count_correct(n, chain):
-    """Count the labels of the chain's best sequence, in ``chain.best``, that are its own."""
     correct = 0
     for t in range(n):
         correct += chain.best[t] == chain.own[t]
@@ -159,7 +154,7 @@ def _count_correct(n, chain):
 
 @allocating
 def _largest_gain(n, chain):
-    """Return the loss of a chain; leave its sequence in ``chain.best``, and wrong classes' scores plus 1."""
+    """Return the loss of a chain, with its sequence in ``chain.best``; scores of wrong classes rise by 1."""
     own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
     for t in range(n):
         for c in range(len(chain.transitions)):
@@ -169,20 +164,20 @@ def _largest_gain(n, chain):
 
 @kernel
 def _has_room(i, n, k, solver, old, new):
-    """Return True if the duals that a chain may have after a visit fit the buffer, or are not kept."""
+    """Return True if the buffer has room for the duals of a chain after a visit, or if they are discarded."""
     if len(new.ids) == 0:
         return True
     most = (n - 1) * k * k + k
     if solver == CACHED:
         most = n * most_sequences(kept_sequences(i, n, old))
-    elif solver == BCFW:  # one more for each token than before
+    elif solver == BCFW:  # one more dual for each token
         most = n + old.counts[i : i + n].sum()
     return new.used[0] + most <= len(new.ids)
 
 
 @kernel
 def _move_row(rows, i, steps, weights, scratch, time_factor):
-    """Subtract row `i` times `steps`, shape (k,), from the weights; set `steps` to zero."""
+    """Subtract row `i` times `steps`, shape (k,), from the weights; clear `steps`."""
     n_vectors = 0
     for c in range(len(steps)):
         if steps[c] != 0.0:
@@ -195,20 +190,19 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
 
 
 def _make_visit(name, step):
-    """Make the kernel of a visit; `name` becomes part of the name by which it is cached.
+    """Make the kernel of a visit; `name` is a part of its name in the cache.
 
-    ``step(problem, rows, i, n, C, gain, old, new, chain)`` makes a step in the duals of the chain of the `n`
-    rows from `i` on, and writes them to `new`. `gain` is the score plus loss of the best sequence, minus the
-    score of the own one. The step returns the chain's expected Hamming loss before it, times C, and its
-    change; the steps of the marginals are left in `chain`. Solvers of another kind have a kernel of their
-    own, since compiling takes long.
+    ``step(problem, rows, i, n, C, gain, old, new, chain)`` makes a step in the duals of the chain of `n` rows
+    from `i` on, and writes them to `new`. `gain` is the score plus loss of the best sequence, minus the score
+    of the own sequence. The function leaves the steps of the marginals in `chain`. It returns the expected
+    Hamming loss before the step, times C, and its change. Each kind of solver has its own kernel, to save
+    compile time.
     """
 
     def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
-        """Make a step for each chain of ``order[begin:end]``, of which the last may end later.
+        """Make a step for each chain of ``order[begin:end]``; see `streamsvm.kernels.frame.make_kernels`.
 
-        Arguments and result are those of `streamsvm.kernels.frame.make_kernels`; a group's rows stand
-        together in `order`, in their order.
+        Rows of a group are consecutive and in order. The last chain may end after `end`.
         """
         old, new, k = duals.old, duals.new, problem.n_classes
         chain = new_chain(longest_group(rows.qid), k)
@@ -224,7 +218,7 @@ def _make_visit(name, step):
             if _is_idle(rows, i, n, C, tally):
                 continue
             _score_chain(rows, i, n, weights, 0.0, scratch, chain)
-            # Without old duals it may be the first pass, of which alone the predictions are reported.
+            # Without old duals this may be the first pass, the only one that reports predictions.
             if not old.counts[i : i + n].any():
                 best_sequence(chain.scores, chain.transitions, n, chain.best)
                 tally[CORRECT] += _count_correct(n, chain)
@@ -237,7 +231,7 @@ def _make_visit(name, step):
                 _move_row(rows, i + t, chain.node_steps[t], weights, scratch, time_factor)
             for a in range(k):
                 _move_row(transitions, a, chain.pair_steps[a], weights, scratch, time_factor)
-            tally[DUAL_SUM] += old_terms + term_change  # of this pass, which counts all duals anew
+            tally[DUAL_SUM] += old_terms + term_change  # each pass counts all duals
             tally[DUAL_DELTA] += time_factor * term_change
         return at
 
@@ -245,7 +239,7 @@ def _make_visit(name, step):
 
 
 def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
-    """Add the chains' losses and correct labels to `tallies`: see `streamsvm.kernels.frame.make_kernels`."""
+    """Add the losses and correct labels of the chains to `tallies` (see `make_kernels`)."""
     chain = new_chain(longest_group(rows.qid), problem.n_classes)
     i = 0
     while i < len(rows.labels):

@@ -1,8 +1,8 @@
-"""Block solvers ``bcfw``, ``bcpl`` and ``oeg`` of the chain-structured SVM: steps in marginals.
+"""Block solvers ``bcfw``, ``bcpl`` and ``oeg`` of the chain-structured SVM, with marginals as duals.
 
-The duals of token t are the marginals of its pair of labels (a, b) with the next token, by the id a k + b;
-those of the last token are the marginals of its label. The own pair has what is left of C, and no entry. The
-marginals of labels are sums over pairs, so each entry also counts for its first label.
+The duals of token t are marginals of label pairs (a, b) with the next token, with the id a k + b. The duals
+of the last token are marginals of its label. The own pair has the rest of C, and no entry. The marginal of a
+label is a sum over pairs, so each entry also counts for its first label.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from streamsvm.losses.base import ON_CHAINS
 
 _, BCFW, BCPL, OEG = range(len(ON_CHAINS))
 
-_LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
-_LARGEST_STEP = 1 - np.finfo(np.float64).eps  # of BCPL, which must stay inside the simplex (section 5.2)
+_LEAST_SHARE = 1e-12  # of C, for BCPL and OEG, which could not raise a share of 0
+_LARGEST_STEP = 1 - np.finfo(np.float64).eps  # for BCPL, which must stay inside the simplex (section 5.2)
 
 
 @allocating
 def step_in_marginals(problem, rows, i, n, C, gain, old, new, chain):
-    """Make a step towards another point of the marginals."""
+    """Make a step towards another point of the marginals (see `loss._make_visit`)."""
     starts, ids, before, target = load_pairs(problem.solver, problem.temperature, i, n, C, old, chain)
     step = 1.0
     if problem.solver != OEG:
@@ -39,10 +39,7 @@ def _own_id(t, n, k, labels):
 
 @allocating
 def load_pairs(solver, temperature, i, n, C, old, chain):
-    """List the entries that a step may change, with their old values and their values at its target.
-
-    Returns ``starts, ids, before, target``: the entries of token t begin at ``starts[t]``.
-    """
+    """Return the entries that a step may change: ``starts`` by token, ids, old values and target values."""
     k = len(chain.transitions)
     starts = np.zeros(n + 1, np.int64)
     if solver == BCFW:
@@ -78,24 +75,24 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
             ids[starts[t] + e] = e
             share = pairs[t, e // k, e % k] if t + 1 < n else nodes[t, e]
             target[starts[t] + e] = C * share
-        target[starts[t] + own] = before[starts[t] + own] = 0.0  # what is left of C
+        target[starts[t] + own] = before[starts[t] + own] = 0.0  # the own pair has no entry
     return starts, ids, before, target
 
 
 @kernel
 def _load_id(old, i, t, r, n, k):
-    """Return the id of dual `r` of token `t`: below k for the last token, even in a damaged file."""
+    """Return the id of dual `r` of token `t`; below k for the last token, even in a damaged file."""
     found = np.int64(old.ids[old.at[i + t] + r])
     return found if t + 1 < n else min(found, k - 1)
 
 
 @allocating
 def _gibbs_marginals(temperature, i, n, C, old, chain):
-    """Compute marginals of the distribution s(y) ∝ α(y) exp(gain(y) / τ) (Mohapatra et al. 2016, equation 9).
+    """Return marginals of the distribution s(y) ∝ α(y) exp(gain(y) / τ) (Mohapatra et al. 2016, equation 9).
 
-    The paper's α is a weight for each label sequence, of which marginals alone are kept. Weights and dual
-    depend on nothing else, so α is taken here as the distribution of the largest entropy among those with its
-    marginals: the Markov chain Π_t p(y_t, y_{t+1}) / Π_t p(y_t). With it the equation is computed exactly.
+    The paper keeps a weight α for each label sequence, but here only marginals are kept. So α is the
+    distribution of largest entropy with these marginals, the Markov chain Π_t p(y_t, y_{t+1}) / Π_t p(y_t).
+    Weights and dual depend only on marginals. The equation is exact for this α.
     """
     k = len(chain.transitions)
     nodes, pairs = np.zeros((n, k)), np.zeros((n, k, k))
@@ -120,7 +117,7 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
                 nodes[t, c] += pairs[t, c, b]
     for t in range(n):
         for c in range(k):
-            share = 1.0  # the pairs have what there is to say of the first token and the last one
+            share = 1.0  # the pairs cover the first and the last token
             if n == 1:
                 share = max(nodes[t, c], least) / C
             elif 0 < t < n - 1:
@@ -135,7 +132,7 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
 
 @kernel
 def _add_pair_step(entry, t, n, step, chain):
-    """Add the step of one dual of token `t`, which the own pair loses, to the steps of the marginals."""
+    """Add the step of one dual of token `t` to the steps of the marginals; the own pair loses it."""
     k, own = len(chain.transitions), chain.own
     first = entry // k if t + 1 < n else entry
     chain.node_steps[t, first] += step
@@ -147,7 +144,7 @@ def _add_pair_step(entry, t, n, step, chain):
 
 @allocating
 def exact_step(rows, i, n, starts, ids, before, target, chain):
-    """Find the step towards `target` by which the dual rises most, in [0, 1]: equation 10, clipped."""
+    """Return the step in [0, 1] towards `target` that raises the dual most: equation 10, clipped."""
     k, own = len(chain.transitions), chain.own
     gain = 0.0
     for t in range(n):
@@ -182,7 +179,7 @@ def exact_step(rows, i, n, starts, ids, before, target, chain):
 
 @kernel
 def move_pairs_towards(i, n, starts, ids, before, target, step, new, chain):
-    """Write the duals after a step, rounded, to `new`; return its result (see `loss._make_visit`)."""
+    """Write the duals after a step, rounded, to `new`; return the result of `loss._make_visit`'s ``step``."""
     k, own = len(chain.transitions), chain.own
     old_terms, term_change, at = 0.0, 0.0, new.used[0]
     for t in range(n):

@@ -1,7 +1,7 @@
 """Block solver ``cached`` of the chain-structured SVM: pairwise steps among label sequences.
 
-Each label sequence that is kept of a chain has an entry in each of the chain's rows: its label there, and its
-weight. The own sequence has what is left of C.
+Each row of a chain stores, for each kept sequence, its label in this row and its weight. The own sequence has
+the rest of C.
 """
 
 from __future__ import annotations
@@ -15,33 +15,30 @@ from streamsvm.kernels.duals import close_row
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.losses.base import MOST_SEQUENCES, ROUNDS
 
-_ACCURACY = 0.001  # pairwise steps end when one raises the dual by this part of what they raised it by
-_STEPS = 5  # pairwise, for each cached sequence, at most
+_ACCURACY = 0.001  # pairwise steps end when the last rise is at most this part of the total
+_STEPS = 5  # maximum number of pairwise steps for each cached sequence
 
 
 class Cached(NamedTuple):
-    """Label sequences of a chain that may have weight: the own one, the kept ones, and the new ones."""
+    """Label sequences of a chain that may have weight: the own, the kept and the new sequences."""
 
     sequences: np.ndarray  # (most, n) int64
-    alpha: np.ndarray  # (most,) float64: the weights; their sum is C
-    before: np.ndarray  # (most,) float64: the weights before the visit; 0 for the own sequence
-    losses: np.ndarray  # (most,) float64: wrong labels
+    alpha: np.ndarray  # (most,) float64: weights, with the sum C
+    before: np.ndarray  # (most,) float64: weights before the visit; 0 for the own sequence
+    losses: np.ndarray  # (most,) float64: numbers of wrong labels
     gains: np.ndarray  # (most,) float64: score plus loss, minus the score of the own sequence
-    # (most, most) float64: inner products of what weight on sequences adds to the weights
+    # (most, most) float64: inner products of the changes of W and T by weight on sequences
     curvature: np.ndarray
-    products: np.ndarray  # (n, n) float64: of the tokens
-    # Zero but while a sequence is described: the inner products of what its weight adds to the weights with
-    # each token, as weights of each class; and what it adds to the transitions.
+    products: np.ndarray  # (n, n) float64: inner products of the tokens
+    # Zero except in `_add_products`: the inner products of a sequence's change of W with each token, by
+    # class, and its change of T.
     of_tokens: np.ndarray  # (n, k) float64
     of_pairs: np.ndarray  # (k, k) float64
 
 
 @allocating
 def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
-    """Add the best sequence to the cached ones and move weight among these, in some rounds.
-
-    See `streamsvm.chains.loss._make_visit` for arguments and result.
-    """
+    """Add the best sequence to the cached ones and move weight among them (see `loss._make_visit`)."""
     cached, m = load_sequences(rows, i, n, C, old, new, chain)
     m = _balance_in_rounds(cached, m, n, gain, chain)
     return _write_sequences(cached, m, i, n, new, chain)
@@ -49,7 +46,7 @@ def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
 
 @inlined
 def kept_sequences(i, n, old):
-    """Return the number of kept sequences of a chain: the same in all its rows, but in a damaged file."""
+    """Return the number of kept sequences of a chain, which only a damaged file can vary between rows."""
     m = np.int64(old.counts[i])
     for t in range(1, n):
         m = min(m, np.int64(old.counts[i + t]))
@@ -58,13 +55,13 @@ def kept_sequences(i, n, old):
 
 @inlined
 def most_sequences(m):
-    """Return the maximum number of sequences that are kept after a visit, from `m` before it."""
+    """Return the largest number of kept sequences after a visit, from `m` before it."""
     return max(m, min(m + ROUNDS, MOST_SEQUENCES))
 
 
 @allocating
 def load_sequences(rows, i, n, C, old, new, chain):
-    """Load the own sequence and the kept ones, with room for new ones; return these and their number."""
+    """Return the own and the kept sequences, with room for new ones, and their number."""
     kept = kept_sequences(i, n, old)
     most, k = kept + 1 + ROUNDS, len(chain.transitions)
     cached = Cached(
@@ -89,13 +86,12 @@ def load_sequences(rows, i, n, C, old, new, chain):
             cached.sequences[s, t] = old.ids[old.at[i + t] + s - 1]
         _describe(cached, s, n, chain)
     if alpha[0] < C * np.finfo(new.values.dtype).eps:
-        alpha[0] = 0.0  # but for rounding
+        alpha[0] = 0.0  # only rounding error
     return cached, kept + 1
 
 
 @kernel
 def _describe(cached, s, n, chain):
-    """Fill in what is known of sequence `s` beside its weight, where those before it are filled in."""
     sequence = cached.sequences[s]
     for t in range(n):
         cached.losses[s] += sequence[t] != chain.own[t]
@@ -105,13 +101,12 @@ def _describe(cached, s, n, chain):
 
 @allocating
 def _balance_in_rounds(cached, m, n, gain, chain):
-    """Move weight among the `m` sequences and the best one, then among these and the one best thereafter.
+    """Move weight among `m` sequences and new best ones, in rounds; return the number of sequences.
 
-    The best sequence of the first round is in ``chain.best``, and `gain` is its gain. Returns the number of
-    sequences.
+    The first best sequence is ``chain.best``, with the gain `gain`.
     """
     alpha, gains = cached.alpha, cached.gains
-    shown = cached.before.copy()  # the weights that the scores are of
+    shown = cached.before.copy()  # weights included in the scores
     for round_ in range(ROUNDS):
         if not gain > 0.0 or _position(chain.best, cached.sequences, m, n) >= 0:
             if round_ == 0:
@@ -123,7 +118,7 @@ def _balance_in_rounds(cached, m, n, gain, chain):
         old_alpha, old_gains = alpha.copy(), gains.copy()
         rise = _balance(alpha, gains, cached.curvature, m + 1)
         rise += _make_room(alpha, gains, cached.curvature, m + 1)
-        if not rise > 0.0:  # the sequence that had to go was worth more
+        if not rise > 0.0:  # the dropped sequence was worth more
             alpha[:], gains[:] = old_alpha, old_gains
             if round_ == 0:
                 _balance(alpha, gains, cached.curvature, m)
@@ -140,10 +135,9 @@ def _balance_in_rounds(cached, m, n, gain, chain):
 
 @kernel
 def _make_room(alpha, gains, curvature, m):
-    """Reduce the sequences with weight, beside the own one, to those that can be kept.
+    """Reduce the weighted sequences, beside the own one, to the limit; return the change of the dual.
 
-    While there are too many, all weight of one goes to another one: the two with which the dual falls least.
-    Returns the change of the dual.
+    While there are too many, one sequence gives all its weight to another. The pair lowers the dual least.
     """
     change = 0.0
     n_weighted = 0
@@ -158,7 +152,7 @@ def _make_room(alpha, gains, curvature, m):
                     fall = alpha[s] * (gains[s] - gains[u] + 0.5 * alpha[s] * length)
                     if fall < lost:
                         lost, down, up = fall, s, u
-        if down == 0:  # of numbers that are not finite
+        if down == 0:  # numbers are not finite
             return -np.inf
         moved = alpha[down]
         _move_weight(alpha, gains, curvature, m, up, down, moved)
@@ -170,10 +164,10 @@ def _make_room(alpha, gains, curvature, m):
 
 @allocating
 def _write_sequences(cached, m, i, n, new, chain):
-    """Write the weights, rounded, and their sequences as the new duals.
+    """Write the rounded weights and their sequences as the new duals.
 
-    Returns the expected loss before the visit, times C, and its change; the steps of the marginals that are
-    still to be made are added to those in `chain`.
+    Returns the expected loss before the visit, times C, and its change. Adds the remaining steps of the
+    marginals to `chain`.
     """
     alpha, sequences, losses = cached.alpha, cached.sequences, cached.losses
     old_terms, term_change, at, kept = 0.0, 0.0, new.used[0], 0
@@ -185,7 +179,7 @@ def _write_sequences(cached, m, i, n, new, chain):
         if step != 0.0:
             _add_steps(sequences[s], n, step, chain)
         if value != 0.0:
-            alpha[kept] = value  # behind `s`
+            alpha[kept] = value  # overwrites only entries up to `s`
             for t in range(n):
                 sequences[kept, t] = sequences[s, t]
             kept += 1
@@ -201,10 +195,7 @@ def _write_sequences(cached, m, i, n, new, chain):
 
 @allocating
 def _rescored_gain(products, n, chain):
-    """Apply the steps of the marginals to the scores and the transitions, and find the best sequence again.
-
-    Returns its score plus loss, minus the score of the own sequence. The steps are zero then.
-    """
+    """Apply and clear the steps of the marginals, and find the best sequence again; return its gain."""
     k = len(chain.transitions)
     for t in range(n):
         for u in range(n):
@@ -221,7 +212,6 @@ def _rescored_gain(products, n, chain):
 
 @kernel
 def _position(sequence, sequences, m, n):
-    """Find `sequence`, of `n` labels, among `m` sequences; return its number, or -1."""
     for s in range(m):
         t = 0
         while t < n and sequences[s, t] == sequence[t]:
@@ -233,7 +223,7 @@ def _position(sequence, sequences, m, n):
 
 @kernel
 def _gain(sequence, n, chain):
-    """Return score plus loss of a sequence, minus the score of the own one."""
+    """Return score plus loss of a sequence, minus the score of the own sequence."""
     own, scores, transitions = chain.own, chain.scores, chain.transitions
     gain = 0.0
     for t in range(n):
@@ -245,9 +235,9 @@ def _gain(sequence, n, chain):
 
 @kernel
 def _add_products(cached, a, n, own):
-    """Write row and column `a` of the inner products of what weight on sequences adds to the weights.
+    """Write row and column `a` of the curvature, the inner products of changes of W and T by unit weights.
 
-    Weight on sequence p adds Σ_t x_t (e_{own_t} - e_{p_t})ᵀ, and the same of pairs.
+    Weight on sequence p adds Σ_t x_t (e_{own_t} - e_{p_t})ᵀ to W, and the same of pairs to T.
     """
     p, products = cached.sequences[a], cached.products
     of_tokens, of_pairs = cached.of_tokens, cached.of_pairs
@@ -277,10 +267,10 @@ def _add_products(cached, a, n, own):
 
 @kernel
 def _balance(alpha, gains, curvature, m):
-    """Make pairwise steps among `m` sequences; modify `alpha` and `gains`, and return the dual's rise.
+    """Make pairwise steps among `m` sequences; modify `alpha` and `gains`, and return the rise of the dual.
 
-    A step moves weight from the sequence of the smallest gain, among those with weight, to that of the
-    largest, as far as the dual rises.
+    A step moves weight from the weighted sequence of the smallest gain to the sequence of the largest gain,
+    as long as the dual rises.
     """
     total = 0.0
     for _ in range(_STEPS * m):
@@ -307,7 +297,6 @@ def _balance(alpha, gains, curvature, m):
 
 @kernel
 def _move_weight(alpha, gains, curvature, m, up, down, moved):
-    """Move weight from one sequence to another."""
     alpha[up] += moved
     alpha[down] -= moved
     for s in range(m):
@@ -316,7 +305,7 @@ def _move_weight(alpha, gains, curvature, m, up, down, moved):
 
 @kernel
 def _add_steps(sequence, n, step, chain):
-    """Add the steps of moving weight `step` from the own sequence to another to those of the marginals."""
+    """Add the steps of moving weight `step` from the own sequence to `sequence` to the marginals' steps."""
     own = chain.own
     for t in range(n):
         chain.node_steps[t, sequence[t]] += step

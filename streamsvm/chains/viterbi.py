@@ -1,4 +1,4 @@
-"""Predictions of models of sequences: the best label sequence of each group of rows (Viterbi)."""
+"""Predictions of sequence models: the best label sequence of each group of rows (Viterbi)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from streamsvm.errors import ModelError
 
 
 def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int, int]]:
-    """Cut rows into pieces of at most `step`; yield first row and end of each.
+    """Cut rows into pieces of at most `step` rows; yield the first row and the end of each.
 
-    With `by_group` a piece has whole groups, and more rows only if it is one group.
+    With `by_group`, pieces have whole groups, and exceed `step` only for a single group.
     """
     if not by_group or len(rows.qid) != rows.n_rows:
         for begin in range(0, rows.n_rows, step):
@@ -31,17 +31,10 @@ def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int
 
 
 def best_sequences(scores: np.ndarray, transitions: np.ndarray, rows: Rows, begin: int) -> np.ndarray:
-    """Find the label sequences of the largest score; return class codes, shape (n,), ties as in `argmax`.
+    """Return the class codes of the best label sequences, with ties as in `argmax`.
 
-    Raises `ModelError` unless the rows belong to groups.
-
-    Parameters
-    ----------
-    scores : ndarray, shape (n, k)
-        Scores of the rows from `begin` on, which are whole groups.
-    transitions : ndarray, shape (k, k)
-    rows : Rows
-    begin : int
+    `scores`, shape (n, k), are of whole groups from row `begin` on. Raises `ModelError` for rows without
+    groups.
     """
     from streamsvm.chains.kernels import decode_groups
 

@@ -1,8 +1,8 @@
-"""Connection to a Dask cluster: reaches its workers, checks that they are alike, and waits for their results.
+"""Connection to a Dask cluster: find its workers, check that they match, and wait for their results.
 
-Tasks are pure functions of their arguments, and arguments are other tasks' results or data that the scheduler
-holds. So it can run again whatever was lost with a worker. What it cannot repair is raised as `WorkersLost`:
-the run then goes on from its last commit.
+Tasks are pure functions. Their arguments are results of other tasks, or data that the scheduler holds, so the
+scheduler can run them again if a worker is lost. Other losses raise `WorkersLost`, and the run continues from
+its last commit.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from streamsvm.errors import ClusterError, Message, Option, Remedy, StreamsvmErr
 from streamsvm.kernels.jit import compiler
 
 LOCAL = "local"
-CLOSE_SECONDS = 3.0  # that workers are given to close files, and local ones to end
-_CHECK_ATTEMPTS = 3  # to reach all workers, if some go meanwhile
-_POLL_SECONDS = 1.0  # between two looks at the cluster while a result is awaited
-_SILENT_SECONDS = 5.0  # without a sign of life of a worker; they give one each second or less
-_GRAPH_WARNING_SIZE = "1000PB"  # Dask warns of tasks with larger arguments: never
-_NO_SCHEDULER = OSError, AttributeError, RuntimeError  # the last two after the client has given it up
+CLOSE_SECONDS = 3.0  # time limit for workers to close files, and for local workers to end
+_CHECK_ATTEMPTS = 3  # attempts to reach all workers, if some leave meanwhile
+_POLL_SECONDS = 1.0  # interval of checks while waiting for a result
+_SILENT_SECONDS = 5.0  # without a heartbeat, which workers send at least each second
+_GRAPH_WARNING_SIZE = "1000PB"  # so large that Dask never warns of large arguments
+_NO_SCHEDULER = OSError, AttributeError, RuntimeError  # the last two once the client gave up
 
 
 class Limits(NamedTuple):
-    """Seconds to wait before a cluster counts as out of order."""
+    """Time limits in seconds."""
 
-    connect: float = 30.0  # for the scheduler, and for a worker that is there
-    task: float = 300.0  # for an answer, and between two signs of life of each worker
-    busy: float = 3600.0  # while no task of a training ends, though all workers are heard of
+    connect: float = 30.0  # for a connection to the scheduler or to a worker
+    task: float = 300.0  # for an answer, and between heartbeats of a worker
+    busy: float = 3600.0  # for tasks of a training, while all workers send heartbeats
 
 
 LIMITS = Limits()
@@ -58,10 +58,7 @@ def _load_distributed() -> Any:
 
 
 def start_quiet_tracker() -> None:
-    """Start the resource tracker of multiprocessing without its warnings.
-
-    Workers that are ended by force leave semaphores behind, which the tracker removes; a user need not know.
-    """
+    """Start the resource tracker without warnings for users about the semaphores of killed workers."""
     sys.warnoptions.append("ignore:resource_tracker")  # the tracker inherits the options of this process
     try:
         resource_tracker.ensure_running()
@@ -73,9 +70,9 @@ def start_quiet_tracker() -> None:
 def running_cluster(
     address: str | os.PathLike[str], number: int | None, splits: int
 ) -> Iterator[tuple[str, int | None]]:
-    """Start processes of this machine if the address is "local", and end them on leaving.
+    """Start local processes if the address is "local", and end them on leaving.
 
-    Gives the address of the scheduler and the number of workers to wait for.
+    Yields the address of the scheduler and the number of workers to wait for.
     """
     if os.fspath(address) != LOCAL:
         yield os.fspath(address), number
@@ -87,49 +84,45 @@ def running_cluster(
         dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
     )  # fmt: skip
     try:
-        cluster.scale(number)  # without waiting, which may be for ever if one dies
+        cluster.scale(number)  # does not wait, which could block for ever if a worker dies
         yield cluster.scheduler_address, number
     finally:
-        with contextlib.suppress(TimeoutError):  # which ends the processes, too
+        with contextlib.suppress(TimeoutError):  # a timeout also ends the processes
             cluster.close(timeout=CLOSE_SECONDS)
 
 
 class Cluster:
-    """Connection to a Dask cluster, whose workers do the work of a run.
+    """Connection to a Dask cluster that runs the tasks of a training.
 
     Parameters
     ----------
     address : str or path
-        Of the scheduler ("tcp://host:8786"), its scheduler file, or "local": processes of this machine, which
-        end with the connection.
+        Address of the scheduler ("tcp://host:8786"), its scheduler file, or "local" for processes of this
+        machine, which end with the connection.
     number : int or None
-        Workers to wait for, or to start; by default one, or one for each processor and split.
+        Number of workers to wait for (1 by default), or of local processes to start (one for each processor
+        and split by default).
     splits : int
-        Of the work: more local processes than that have nothing to do.
+        Number of splits, which limits the number of local processes.
 
     Attributes
     ----------
     threads : Threads
-        Of this process, which measures.
+        Threads of this process, which compute the measures.
     when_silent : callable
-        Called from time to time while a result is awaited and a worker is not heard of: it may raise.
-
-    Raises
-    ------
-    ClusterError
-        If the extra is not installed, there is no scheduler, or no worker.
+        Callback that is called repeatedly while a worker sends no heartbeat during a wait. It may raise.
     """
 
     def __init__(self, address: str | os.PathLike[str], number: int | None, splits: int) -> None:
         self._limits = LIMITS
         self._distributed = _load_distributed()
         self.address = os.fspath(address)
-        self.token = uuid.uuid4().hex  # in the names of tasks: a cluster may serve several runs
+        self.token = uuid.uuid4().hex  # part of the task names, because a cluster may serve several runs
         self._stack = contextlib.ExitStack()
         self.threads = self._stack.enter_context(Threads(min(count_workers(None), splits)))
         self._n_tasks = 0
         self.when_silent: Callable[[], None] = lambda: None
-        # Last signs of life of the workers, by the scheduler's clock and by ours.
+        # Last heartbeats of the workers, by the scheduler's clock and by the local clock.
         self._heard: dict[str, tuple[float, float]] = {}
         try:
             self._connect(number, splits)
@@ -150,8 +143,8 @@ class Cluster:
                 options["address"], number = self._stack.enter_context(running)
             # A local cluster silences its log until it has closed, which may be after `CLOSE_SECONDS`.
             self._stack.enter_context(self._distributed.utils.silence_logging_cmgr(logging.CRITICAL))
-            # A client that could not connect is closed when it is collected; while another one starts, that
-            # would wait for a lock for ever.
+            # Collect clients that could not connect now, because closing one while another starts would wait
+            # for a lock for ever.
             gc.collect()
             client = self._distributed.Client(timeout=self._limits.connect, **options)
             self._client: Any = self._stack.enter_context(client)
@@ -178,17 +171,15 @@ class Cluster:
 
     @property
     def workers(self) -> list[str]:
-        """Addresses of the workers that are there."""
         return sorted(self._worker_records())
 
     @property
     def slots(self) -> list[str]:
-        """Worker addresses, each repeated once per thread."""
+        """Worker addresses, each repeated once for each thread."""
         records = sorted(self._worker_records().items())
         return [address for address, record in records for _ in range(max(1, record["nthreads"]))]
 
     def _worker_records(self) -> dict[str, dict[str, Any]]:
-        """Return the scheduler's record of each worker, by address."""
         found: dict[str, dict[str, Any]] = self._client.scheduler_info(n_workers=-1).get("workers", {})
         return found
 
@@ -202,18 +193,10 @@ class Cluster:
         at: str | None = None,
         movable: bool = True,
     ) -> Any:
-        """Make a task to start later, which Dask's dashboard shows under `name`.
+        """Make a task to start later, shown as `name` on Dask's dashboard.
 
-        Parameters
-        ----------
-        name : str
-        function : callable
-        *arguments
-            Its arguments: values, tasks, futures, and lists of these.
-        at : str, optional
-            Address of the worker to run it.
-        movable : bool
-            Whether another worker may run it where that is better.
+        `arguments` are values, tasks, futures, and lists of these. The worker with the address `at` runs the
+        task, or another worker if the task is `movable` and Dask prefers this.
         """
         import dask
 
@@ -223,12 +206,10 @@ class Cluster:
             return dask.delayed(function, pure=False)(*arguments, dask_key_name=key)
 
     def start(self, tasks: Sequence[Any]) -> list[Any]:
-        """Start tasks, and those that they need, and return the futures of their results.
+        """Start tasks and their dependencies; return the futures of the results.
 
-        Raises
-        ------
-        ClusterError
-            If the scheduler has gone; `WorkersLost` if the connection was lost, and is there again.
+        Raises `ClusterError` if the scheduler is gone, and `WorkersLost` if the connection was lost but is
+        back.
         """
         from dask import config
 
@@ -242,23 +223,18 @@ class Cluster:
             raise WorkersLost(f"the connection to the cluster {self.address} was lost") from None
 
     def results(self, futures: Sequence[Any], at: str | None = None) -> list[Any]:
-        """Wait for the results of futures; errors of the data are raised as on this machine.
+        """Return the results of futures; errors of the data are raised as on this machine.
 
-        The worker `at` an address, if one is given, must answer soon. Other tasks may take long while all
-        workers are heard of.
-
-        Raises
-        ------
-        WorkersLost
-            If a worker is not heard of, no task ends for very long, or what is needed was lost.
+        The worker `at` an address must answer soon. Without `at`, tasks may take long while all workers send
+        heartbeats. Raises `WorkersLost` for a silent worker, a very long task or a lost result.
         """
         found: list[Any] = self._finish(self._client.gather(futures, asynchronous=True), futures, at)
         return found
 
     def put(self, values: Sequence[Any], at: str) -> list[Any]:
-        """Send values to the worker `at` an address, and return their futures.
+        """Send values to the worker `at` an address; return their futures.
 
-        The scheduler cannot make them again: if the worker goes, what needs them is lost, too.
+        The scheduler cannot restore these values, so they are lost if the worker leaves.
         """
         sent = self._client.scatter(
             list(values), workers=[at], direct=True, hash=False, timeout=self._limits.connect,
@@ -268,7 +244,6 @@ class Cluster:
         return found
 
     def _finish(self, work: Coroutine[Any, Any, Any], futures: Sequence[Any], at: str | None) -> Any:
-        """Wait for a coroutine of the client, as `results` describes."""
         coming = asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
         try:
             return self._await(coming, futures, at)
@@ -279,19 +254,18 @@ class Cluster:
                 f"a worker is out of memory ({_one_line(error)}): give workers more of it, or split the work "
                 "more"
             ) from error
-        except Exception as error:  # Dask has many kinds for what was lost
+        except Exception as error:  # Dask raises many classes for lost results
             self._await_scheduler()
             raise WorkersLost(f"{type(error).__name__}: {_one_line(error)}") from error
 
     def _await(self, coming: Future[Any], futures: Sequence[Any], at: str | None) -> Any:
-        """Wait for results while a worker can end them: any, or the one `at` an address."""
         ended = time.monotonic()
         n_ended, limits = 0, self._limits
         while True:
             try:
                 return coming.result(timeout=_POLL_SECONDS)
             except TimeoutError:
-                if coming.done():  # an error of the task
+                if coming.done():  # the task raised it
                     raise
             now = time.monotonic()
             if self._has_silent_worker():
@@ -305,7 +279,7 @@ class Cluster:
                 raise WorkersLost(f"no task ended for {limit:g} seconds on the cluster {self.address}")
 
     def _has_silent_worker(self) -> bool:
-        """Check whether a worker has not been heard of for a while; wait for one if there are none."""
+        """Return True if a worker has been silent for a while; wait for workers if there are none."""
         if not (records := self._worker_records()):
             self._await_workers()
         now, before = time.monotonic(), self._heard
@@ -320,7 +294,7 @@ class Cluster:
         return any(now - since > seconds for _, since in self._heard.values())
 
     def _await_scheduler(self) -> None:
-        """Wait for a connection that was lost, or raise `ClusterError`."""
+        """Wait for a lost connection, or raise `ClusterError`."""
         until = time.monotonic() + self._limits.connect
         while self._client.status not in ("running", "closed") and time.monotonic() < until:
             time.sleep(_POLL_SECONDS / 10)
@@ -330,10 +304,7 @@ class Cluster:
     # -- checks ------------------------------------------------------------------------------------
 
     def check(self, data: Any) -> list[str]:
-        """Raise `ClusterError` unless all workers have our versions and can read the store; return warnings.
-
-        ``data.open()`` opens the store on a worker.
-        """
+        """Raise `ClusterError` unless workers match this process and can read the store; return warnings."""
         found = self.on_each(versions)
         here = versions()
         for address, there in found.items():
@@ -358,9 +329,9 @@ class Cluster:
         ]
 
     def on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """Call a function on each worker, or on the others if some go, and return results by address."""
+        """Call a function on each worker, or on the remaining workers; return results by address."""
         for attempt in range(_CHECK_ATTEMPTS):
-            while not (addresses := self.workers):  # the last may go just after it was waited for
+            while not (addresses := self.workers):  # the last worker may just have left
                 self._await_workers()
             tasks = [self.task("check", function, *arguments, at=at, movable=False) for at in addresses]
             try:
@@ -368,7 +339,7 @@ class Cluster:
                     address: self.results([future], address)[0]
                     for address, future in zip(addresses, self.start(tasks), strict=True)
                 }
-            except WorkersLost as error:  # no work has begun that could go on
+            except WorkersLost as error:  # no run has begun that could continue
                 if isinstance(error.__cause__, ImportError | RuntimeError | AttributeError):
                     raise ClusterError(
                         f"the scheduler or a worker of {self.address} cannot run streamsvm: {error}",
@@ -382,14 +353,14 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let workers close what they have open, if they answer, and disconnect."""
+        """Let workers close open files, if they answer, and disconnect."""
         with contextlib.suppress(TimeoutError, *_NO_SCHEDULER):
             self._client.run(worker.close, self.token, on_error="ignore", callback_timeout=CLOSE_SECONDS)
         self._stack.close()
 
 
 def versions() -> dict[str, str]:
-    """List what results depend on: versions of programs, and the processor that kernels are compiled for."""
+    """Return the versions of programs and the target processor of the kernels, which affect results."""
     return {
         "streamsvm": sys.modules["streamsvm"].__version__,
         "python": platform.python_version().rpartition(".")[0],

@@ -22,13 +22,13 @@ from streamsvm.training.parallel.row_learner import RowRounds, TallyAndDuals
 from streamsvm.training.parallel.split_learner import SCORED_PARTS, Turn
 from streamsvm.training.sources import TrainingBlock
 
-_BLOCKS_AHEAD = 2  # blocks that are scored before the result of one is awaited
+_BLOCKS_AHEAD = 2  # blocks scored before the first result is awaited
 
 
 class ClusterClassRounds(ClassRounds):
-    """`ClassRounds` on a cluster: groups of columns move from worker to worker, and meet there.
+    """`ClassRounds` on a cluster, where the groups of columns of a pair move to one worker.
 
-    The rounds of a block are one graph of tasks: a pair begins when its groups have ended their last one.
+    All rounds of a block are one graph of tasks, so a pair can begin once its groups are free.
     """
 
     weights: ShardedWeights  # of the learner
@@ -75,7 +75,7 @@ class ClusterClassRounds(ClassRounds):
             for lists, result in itertools.islice(done, n_pairs):
                 duals.lists |= lists
                 weights.count([result])
-                if not learner.averaging:  # then no pair waits for the clocks of the round before
+                if not learner.averaging:  # then no pair waited for the clocks of the last round
                     result.tally[CLOCK] += learner.tally[CLOCK] - clock
                 tallies.append(result.tally)
             yield number, np.array(tallies)
@@ -91,21 +91,17 @@ def _centre_groups(weights: ShardedWeights, turn: Turn, shards: list[Any]) -> No
 
 
 def _lists_of_pair(duals: BlockDuals, g: int, h: int, with_own: bool) -> DualLists:
-    """Return the lists of two groups for each other's classes and, if asked for, for their own."""
     keys = [(g, h), (h, g), *([(g, g), (h, h)] if with_own else [])]
     return {key: duals.lists[key] for key in keys}
 
 
 class ClusterRowRounds(RowRounds):
-    """`RowRounds` on a cluster: each worker holds a full copy of the weights.
-
-    The workers add up the changes of the parts among themselves, and each adds the sum to its copy.
-    """
+    """`RowRounds` on a cluster. Workers sum up their changes, and each adds the sum to its weights."""
 
     weights: ShardedWeights  # of the learner
 
     def _copies(self, places: list[str]) -> dict[str, Any]:
-        """Return for each of some workers the future of the weights that it holds, or is to be sent."""
+        """Return the future of the weights for each worker."""
         shards = self.weights.find_shards(averaging=self.learner.averaging)
         workers = sorted(set(places))
         if len(shards) != len(workers):
@@ -113,7 +109,7 @@ class ClusterRowRounds(RowRounds):
         return dict(zip(workers, shards, strict=True))
 
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
-        """Send the old duals of each part to the worker that is to visit its rows."""
+        """Send the old duals of each part to the worker that visits its rows."""
         weights, spec = self.weights, self.learner.spec
         weights.find_slots()
         splits, one_group = spec.settings.splits, np.zeros(spec.dual_format().n_ids, np.int64)
@@ -151,7 +147,7 @@ class ClusterRowRounds(RowRounds):
         return [(result.tally, result.duals) for result in done]
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
-        """Score each block of the training data, in parts; other blocks are scored in this process."""
+        """Score parts of each block of the training data; score other blocks in this process."""
         if blocks is not self.weights.blocks:
             yield from super().score_blocks(blocks, average_scale, tallies)
             return

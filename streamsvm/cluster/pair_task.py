@@ -1,4 +1,4 @@
-"""Tasks of a cluster if the classes are split: visiting the rows of two groups, and centring weights."""
+"""Tasks of a cluster if the classes are split: visits by pairs of groups, and centring of weights."""
 
 from __future__ import annotations
 
@@ -29,20 +29,11 @@ def visit_pair(
 ) -> tuple[WeightShard, WeightShard, DualLists, TaskResult]:
     """Visit the rows of two groups over their classes, as `ClassRounds` does.
 
-    Parameters
-    ----------
-    lists : DualLists
-        Old duals: those of each group's rows for the other's classes and, in the first round, for its own.
-        These stay with its weights until the last round.
-    before : list of TaskResult
-        Results of the round before, if the clock of the average goes on from there.
-    is_last : bool
-        Whether the groups' own duals are to be returned, too.
+    `lists` has the old duals of each group's rows for the other group's classes and, in the first round, for
+    its own classes. Duals for own classes then stay with the group's weights, and are returned if `is_last`.
+    `before` has the results of the last round, if the clock of the average continues from them.
 
-    Returns
-    -------
-    tuple
-        The groups' new weights, the new duals, and the result.
+    Returns the groups' new weights, the new duals, and the result.
     """
     begin = time.thread_time()
     groups, shards = job.spec.groups, [left, right]
@@ -58,7 +49,7 @@ def visit_pair(
     if turn.averaging and all(len(each.average_delta) for each in shards):
         np.concatenate([each.average_delta for each in shards], axis=1, out=weights.average_delta)
     shifts = (bounds[:2] - groups.ranges[list(pair), 0]).tolist()
-    here = np.full(groups.n_columns + 1, -1, rows.labels.dtype)  # columns of all weights, as labels are
+    here = np.full(groups.n_columns + 1, -1, rows.labels.dtype)  # local column for each label
     for g, shift in zip(pair, shifts, strict=True):
         own = np.arange(*groups.ranges[g, ::2])
         here[own] = own + shift
@@ -75,7 +66,7 @@ def visit_pair(
 
 
 def sum_group(job: Job, turn: Turn, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
-    """Sum up the columns of a group: of its weights and their average, for the features of a block."""
+    """Return the sums of a group's weights and average deltas over its columns, for a block's features."""
     features = features_of(job.reader().rows(turn), job.spec.n_features)
     matrices = (shard.current, shard.average_delta)
     current, average = (

@@ -1,4 +1,4 @@
-"""Tasks of a cluster if the rows are split: visiting parts of a block, and adding up their changes."""
+"""Tasks of a cluster if the rows are split: visits of parts of a block, and sums of their changes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from streamsvm.training.visitor import Target, Visitor, VisitPlan
 
 
 class WeightDelta(NamedTuple):
-    """The change of the weights of some features."""
-
     features: np.ndarray  # (m,) int64, ascending
     current: np.ndarray  # (m, K)
     average_delta: np.ndarray  # the same shape; or (0, K)
@@ -30,10 +28,7 @@ class WeightDelta(NamedTuple):
 def visit_part(
     job: Job, turn: Turn, split: int, shard: WeightShard, old: tuple[RowDuals, float]
 ) -> tuple[WeightDelta, TaskResult]:
-    """Visit one round's rows of a part of a block, as `RowRounds` does.
-
-    `old` has the old duals of the part, and the factor of their values.
-    """
+    """Visit the rows of one round in a part of a block, with the old duals and their scale in `old`."""
     begin = time.thread_time()
     splits = job.spec.settings.splits
     block = job.reader().rows(turn)
@@ -44,9 +39,9 @@ def visit_part(
     numbers = np.zeros(job.spec.n_features, rows.features.dtype)
     numbers[features] = np.arange(len(features))
     rows = rows._replace(indices=numbers[rows.features])
-    # The average begins with zero, so that it becomes a change.
+    # The average delta begins with zero, so it becomes a change.
     weights = new_weights(job.spec, len(features), job.spec.columns, averaging=turn.averaging)
-    np.take(shard.current, features, axis=0, out=weights.current, mode="clip")  # needs no buffer
+    np.take(shard.current, features, axis=0, out=weights.current, mode="clip")  # "clip" needs no buffer
     tally, new = row_learner.visit_part(
         new_visitor(job, job.spec.columns, rows.n_rows), job.spec, turn, split, first, rows,
         duals.in_block(rows.n_rows)._replace(scale=scale), weights,
@@ -58,7 +53,7 @@ def visit_part(
 
 
 def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
-    """Add up two changes: a node of the binary tree of `sum_as_tree`."""
+    """Return the sum of two changes, a node of the binary tree of `sum_as_tree`."""
     features = np.union1d(left.features, right.features)
     sums = []
     for a, b in ((left.current, right.current), (left.average_delta, right.average_delta)):
@@ -85,7 +80,7 @@ def score_part(
 
 
 def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, turn: Turn) -> WeightShard:
-    """Return the weights plus the mean of the parts' changes, of which `delta` is the sum."""
+    """Return the weights plus the mean of the parts' changes; `delta` is their sum."""
     new = shard.copy(averaging=turn.averaging)
     for weights, step in ((new.current, delta.current), (new.average_delta, delta.average_delta)):
         for some in in_slices(len(step)):

@@ -1,9 +1,7 @@
-"""Arguments and results of the tasks of a cluster, and the reader of data on a worker.
+"""Arguments and results of cluster tasks, and the reader of data on a worker.
 
-Tasks are pure functions, which leave their arguments as they are.
-
-A worker reads the blocks itself. It visits rows with weights of the features that they have, so that it
-copies no others, and computes the very sums that threads do.
+Tasks do not modify their arguments. A worker reads the blocks itself, and copies only the weights of the
+features in its rows. Its sums have the same bits as the sums of threads.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
 from streamsvm.training.visitor import Visitor, VisitPlan
 
-_SLICE_FEATURES = 2**12  # that are copied at a time
+_SLICE_FEATURES = 2**12  # features copied at a time
 _BLOCKS_IN_MEMORY = 2  # of a worker
 
 
@@ -38,11 +36,11 @@ _BLOCKS_IN_MEMORY = 2  # of a worker
 
 
 class _BlockReader:
-    """Reader of a run's blocks, which keeps the last ones and reads the next one of the pass ahead."""
+    """Reader of a run's blocks, which caches blocks and prefetches the next block of the pass."""
 
     def __init__(self, training: Training, pairs: ClassPairs | None) -> None:
         forget_peak()
-        self.pairs = pairs and ClassPairs(*map(np.array, pairs))  # what is received cannot be written to
+        self.pairs = pairs and ClassPairs(*map(np.array, pairs))  # received arrays are read-only
         self._store = training.open()
         self._blocks = training.blocks(self._store)
         self._source = ShuffledSource(self._blocks, training.spec.settings)
@@ -54,7 +52,6 @@ class _BlockReader:
         self._lock = threading.Lock()
 
     def rows(self, turn: Turn) -> Rows:
-        """Read the rows of a block."""
         with self._lock:
             if self._order[0] != turn.pass_number:
                 self._order = turn.pass_number, self._source.order(turn.pass_number).tolist()
@@ -68,14 +65,14 @@ class _BlockReader:
         return found.result()
 
     def to_score(self, number: int) -> Rows:
-        """Read one block with the final costs; keep it, since its other parts are requested next."""
+        """Read a block with its final costs, and keep it for tasks with its other parts."""
         with self._lock:
             if self._scored is None or self._scored[0] != number:
                 self._scored = number, self._threads.submit(self._blocks.read, number).result()
             return self._scored[1]
 
     def newly_read(self) -> int:
-        """Return the bytes read since the last call."""
+        """Return the number of bytes read since the last call."""
         with self._lock:
             read = self._store.bytes_read - self._bytes_told
             self._bytes_told += read
@@ -90,22 +87,22 @@ class _BlockReader:
 
 
 class Job(NamedTuple):
-    """Facts of a run that all of its tasks need."""
+    """Data of a run that all of its tasks need."""
 
-    token: str  # names the run
+    token: str  # name of the run
     training: Training
-    plan: VisitPlan  # its specification has an average if there is memory for it
+    plan: VisitPlan  # plan whose specification has an average if memory permits
 
     @property
     def spec(self) -> Spec:
         return self.plan.spec
 
     def reader(self) -> _BlockReader:
-        """Return this process's reader of the run, opened when it is first needed."""
+        """Return the reader of the run in this process; open it on the first call."""
         return worker.open_once(self.token, lambda: _BlockReader(self.training, self.plan.pairs))
 
     def weights_of(self, shard: WeightShard, *, averaged: bool) -> Weights:
-        """Return a view of the weights for kernels that do not change them."""
+        """Return a view of the weights for kernels that do not modify them."""
         average = shard.average_delta
         if averaged and not len(average):
             average = np.zeros_like(shard.current)
@@ -114,7 +111,7 @@ class Job(NamedTuple):
     def result(
         self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, duals: Sequence[RowDuals] = ()
     ) -> TaskResult:
-        """Report a task that was given `shards` and began at a time of this thread's clock."""
+        """Report a task that received `shards`, and began at `begin` on this thread's clock."""
         moved = sum(shard.nbytes for shard in shards if shard.worker != worker.own_address())
         seconds = time.thread_time() - begin
         read = self.reader().newly_read()
@@ -122,12 +119,12 @@ class Job(NamedTuple):
 
 
 class WeightShard(NamedTuple):
-    """Weights in the memory of a worker: all columns, or those of one group."""
+    """Weights in the memory of a worker: all columns, or the columns of one group."""
 
     current: np.ndarray  # (n_features, K)
     average_delta: np.ndarray  # the same shape; or (0, K)
     worker: str = ""
-    duals: RowDuals | None = None  # of the group's own rows for its own classes, within a block
+    duals: RowDuals | None = None  # duals of the group's own rows and classes, within a block
 
     @property
     def nbytes(self) -> int:
@@ -135,12 +132,11 @@ class WeightShard(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights, columns: slice) -> WeightShard:
-        """Copy some columns of the weights."""
         current, average = (np.ascontiguousarray(each[:, columns]) for each in weights[:2])
         return cls(current, average, worker.own_address())
 
     def copy(self, *, averaging: bool) -> WeightShard:
-        """Copy the weights and, while an average is formed, its delta, which is zero at first."""
+        """Copy the weights and, with `averaging`, the average delta, which is zero at first."""
         average = self.average_delta[:0]
         if averaging:
             average = self.average_delta.copy() if len(self.average_delta) else np.zeros_like(self.current)
@@ -148,34 +144,33 @@ class WeightShard(NamedTuple):
 
 
 class TaskResult(NamedTuple):
-    """Report of a task to the command: sums over its rows, and the costs of the task."""
+    """Report of a task to the main process: sums over its rows, and its costs."""
 
-    tally: np.ndarray  # of its visits; or of the part that it scored
-    seconds: float  # of the processor
-    moved: int  # bytes of weights that came from another worker
-    read: int  # bytes of the store, decoded, since this process reported last
-    peak: int  # memory of the worker
-    duals: list[RowDuals]  # the new ones of a part of a block, by their rows in the block
+    tally: np.ndarray  # sums over the visited or scored rows
+    seconds: float  # processor time
+    moved: int  # bytes of weights from other workers
+    read: int  # decoded bytes of the store since the last report of this process
+    peak: int  # peak memory of the worker, in bytes
+    duals: list[RowDuals]  # new duals of a part of a block, by row in the block
 
 
 def zeros(n_features: int, columns: int, dtype: np.dtype) -> WeightShard:
-    """Return the weights of a training that has not begun."""
+    """Return the weights of a training before its first visit."""
     return WeightShard(np.zeros((n_features, columns), dtype), np.zeros((0, columns), dtype))
 
 
 def scaled(shard: WeightShard, factor: float) -> WeightShard:
-    """Return weights multiplied by a factor, before an average begins."""
     current = shard.current * shard.current.dtype.type(factor)
     return shard._replace(current=current, worker=worker.own_address())
 
 
 def without_average(shard: WeightShard) -> WeightShard:
-    """Return the weights alone, before another average begins."""
+    """Return the weights without their average."""
     return shard._replace(average_delta=shard.average_delta[:0])
 
 
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int) -> float:
-    """Compute ‖w‖² of the first columns of a shard, or of its average, as `Learner.norm2` does."""
+    """Return ‖w‖² of the first columns of a shard, or of its average, as `Learner.norm2` does."""
     weights = job.weights_of(shard, averaged=average_scale > 0)
     problem, sums = Problem(n_classes, job.spec.settings.margin), np.zeros(1)
     job.spec.loss.kernels.norm2(weights, average_scale, None, problem, sums)
@@ -183,12 +178,12 @@ def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int)
 
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
-    """Make a visitor of weights with so many columns, which copies its new duals when threads would."""
+    """Make a visitor for weights with `columns` columns, which copies its new duals when threads would."""
     entries = job.plan.dual_entries and job.plan.dual_entries - job.spec.columns + columns
     plan = job.plan._replace(dual_entries=entries, n_rows=n_rows, pairs=job.reader().pairs)
     return Visitor(plan, columns)
 
 
 def in_slices(n: int) -> Iterator[slice]:
-    """Cut `n` features into slices: indexing copies, and a copy of all weights may not fit into memory."""
+    """Cut `n` features into slices, because a copy of all weights may not fit into memory."""
     return (slice(begin, begin + _SLICE_FEATURES) for begin in range(0, n, _SLICE_FEATURES))

@@ -1,8 +1,8 @@
 """Weights in the memory of the workers of a cluster.
 
-Weights are futures, which the workers pass on among themselves. The command sends each task the old duals of
-its rows, and gets the new ones back. It fetches the weights to commit, to measure and for the model; so the
-workers need nothing of the run directory.
+Weights are futures, which workers pass among themselves. The main process sends the old duals with each task,
+and receives the new duals. It fetches the weights for commits, measures and the model, so workers need no
+access to the run directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.weights import WeightStorage
 from streamsvm.training.parallel.executor import Executor
 
-# Counts of a pass before its first task, by their names in the record of the pass.
+# Initial counts of a pass, by their names in the pass record.
 _ZERO_COUNTS: dict[str, float] = {
     "worker_tasks": 0, "worker_seconds": 0.0, "worker_peak_memory_bytes": 0, "moved_bytes": 0,
     "waited_for_workers_seconds": 0.0, "worker_bytes_read": 0, "gathered_bytes": 0,
@@ -43,17 +43,15 @@ _ZERO_COUNTS: dict[str, float] = {
 
 
 class ShardedWeights(WeightStorage):
-    """Weights in the memory of the workers of a cluster.
-
-    After a visit the new weights are with the workers alone. They are fetched when `weights` are asked for.
+    """Weights in the memory of the workers, which `weights` fetches after a visit.
 
     Parameters
     ----------
     here : WeightStorage
-        Storage of this process, which the weights are fetched into.
+        Storage of this process, which receives fetched weights.
     cluster : Executor
     blocks : Blocks
-        The training data, which the workers can read, too.
+        Training data, which the workers can also read.
     facts : Job
     """
 
@@ -86,25 +84,24 @@ class ShardedWeights(WeightStorage):
 
     @functools.cached_property
     def job(self) -> Any:
-        """Return the future of the facts that all tasks need."""
+        """Future of the data that all tasks need."""
         [held] = self.cluster.start([self.cluster.task("settings", worker.hold, self._facts)])
         return held
 
     # -- weights with the workers, and in this process -----------------------------------------------
 
     def find_slots(self) -> None:
-        """Find out which workers are there."""
+        """Update the list of workers; raise `WorkersLost` if there are none."""
         self._slots = self.cluster.slots
         if not self._slots:
             raise WorkersLost("no worker is left")
         self.work["workers"] = len(set(self._slots))
 
     def places(self, count: int) -> list[str]:
-        """Choose the workers of so many pieces of work, neighbours on the same one, by their threads."""
+        """Choose workers for `count` pieces of work in proportion to their threads, neighbours together."""
         return [self._slots[at * len(self._slots) // count] for at in range(count)]
 
     def put(self, values: Sequence[Any], places: Sequence[str]) -> list[Any]:
-        """Send each value to a worker, and return references to them."""
         found: dict[int, Any] = {}
         for worker_ in sorted(set(places)):
             at = [n for n, place in enumerate(places) if place == worker_]
@@ -112,7 +109,7 @@ class ShardedWeights(WeightStorage):
         return [found[n] for n in range(len(values))]
 
     def find_shards(self, *, averaging: bool) -> list[Any]:
-        """Return the futures of the weights; if there are none yet, of those in this process."""
+        """Return the futures of the weights; if there are none yet, send the weights of this process."""
         if self._shards is None:
             self.find_slots()
             shards: list[Any] = []
@@ -130,11 +127,9 @@ class ShardedWeights(WeightStorage):
         return self._shards
 
     def replace_shards(self, shards: list[Any]) -> None:
-        """Take the futures of new weights."""
         self._shards, self._is_here = shards, False
 
     def _put_in(self, shard: WeightShard, columns: slice) -> None:
-        """Write some columns into the storage."""
         weights, bits = self._here.weights, np.dtype(f"u{shard.current.itemsize}")
         arrays = [(weights.current[:, columns], shard.current)]
         if len(shard.average_delta):
@@ -143,7 +138,7 @@ class ShardedWeights(WeightStorage):
         for some in in_slices(len(differs)):
             for stored, found in arrays:
                 differs[some] |= (stored[some].view(bits) != found[some].view(bits)).any(axis=1)
-        features = np.flatnonzero(differs)  # the rest may be holes of a file
+        features = np.flatnonzero(differs)  # unchanged rows may be holes of a file
         self._here.check_room(_only(features))
         for stored, found in arrays:
             for some in in_slices(len(features)):
@@ -161,7 +156,7 @@ class ShardedWeights(WeightStorage):
     def _change(
         self, name: str, shards: list[Any], function: Callable[..., WeightShard], *arguments: Any
     ) -> None:
-        """Replace the weights by what a function makes of each shard."""
+        """Replace each shard by the result of a function."""
         tasks = [self.cluster.task(name, function, shard, *arguments) for shard in shards]
         self.replace_shards(self.cluster.start(tasks))
 
@@ -192,14 +187,13 @@ class ShardedWeights(WeightStorage):
         self.work.update(_ZERO_COUNTS)
 
     def results(self, futures: list[Any]) -> list[Any]:
-        """Wait for the results of visits."""
         begin = time.perf_counter()
         found = self.cluster.results(futures)
         self.work["waited_for_workers_seconds"] += time.perf_counter() - begin
         return found
 
     def count(self, results: Sequence[TaskResult]) -> None:
-        """Add up the costs of tasks."""
+        """Add the costs of tasks to the counts of the pass."""
         work = self.work
         for result in results:
             work["worker_tasks"] += 1
@@ -210,6 +204,6 @@ class ShardedWeights(WeightStorage):
 
 
 def _only(features: np.ndarray) -> Rows:
-    """Make a stand-in for rows, of which only the features are known."""
+    """Return rows with only features, for a check of the space that they need."""
     none = np.zeros(0)
     return Rows(none, features, np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)

@@ -1,4 +1,4 @@
-"""Functions that run on the workers of a cluster: they keep files open from one task to the next."""
+"""Functions that run on the workers of a cluster, and keep files open between tasks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 from streamsvm.errors import StreamsvmError
 
-_IDLE_SECONDS = 10.0  # between two looks whether a command still has tasks here
+_IDLE_SECONDS = 10.0  # interval of checks for remaining tasks of a command
 
 _T = TypeVar("_T")
 _open: dict[str, Any] = {}
-_closed: set[str] = set()  # names of what commands closed, though they may have tasks here still
+_closed: set[str] = set()  # closed names, which remaining tasks may still request
 _lock = threading.Lock()  # a worker may have several threads
 
 
 def _dask_worker() -> Any:
-    """Return the worker that runs this task; None if it is not one of Dask."""
+    """Return the Dask worker that runs this task, or None."""
     try:
         return sys.modules["distributed"].get_worker()
     except (KeyError, ValueError):
@@ -28,15 +28,14 @@ def _dask_worker() -> Any:
 
 
 def own_address() -> str:
-    """Return the address of the worker that runs this task."""
     return getattr(_dask_worker(), "address", f"process {os.getpid()}")
 
 
 def open_once(token: str, open_: Callable[[], _T]) -> _T:
-    """Return what this process has open under a name; call `open_` if it has nothing.
+    """Return the open object named `token`; call `open_` if there is none.
 
-    The name begins with the token of the `Cluster` whose tasks ask for it: once none of these tasks are here,
-    the object is closed. Raises `RuntimeError` if `close` was called with the name.
+    The name begins with the token of a `Cluster`. The object is closed once the worker has no task of this
+    cluster. Raises `RuntimeError` if `close` was called with the name.
     """
     with _lock:
         if token in _closed:
@@ -50,17 +49,16 @@ def open_once(token: str, open_: Callable[[], _T]) -> _T:
 
 
 def _close_when_idle(token: str, worker: Any) -> None:
-    """Close what was opened for a command once the command has no task here: it may have been killed."""
+    """Close an object once its command has no task here, because the command may have been killed."""
     while token in _open:
         time.sleep(_IDLE_SECONDS)
-        with _lock:  # a task that needs it is among those of the worker before it asks for it
+        with _lock:  # the worker lists a task before the task asks for the object
             names = [str(key[0]) for key in list(worker.state.tasks) if isinstance(key, tuple)]
             if token in _open and not any(token.startswith(name.rpartition("-")[2]) for name in names):
                 _open.pop(token).close()
 
 
 def close(token: str) -> None:
-    """Close what was opened under a name, for good."""
     with _lock:
         _closed.add(token)
         found = _open.pop(token, None)
@@ -69,7 +67,7 @@ def close(token: str) -> None:
 
 
 def read_problem(data: Any) -> str | None:
-    """Try to read the store that ``data.open()`` opens; return what is wrong, or None."""
+    """Try to read a row of the store that ``data.open()`` opens; return the error message, or None."""
     try:
         with data.open() as store:
             store.rows(0, min(1, store.n_rows))
@@ -81,5 +79,5 @@ def read_problem(data: Any) -> str | None:
 
 
 def hold(value: Any) -> Any:
-    """Return the value: the scheduler keeps it with this task, and sends it again if it was lost."""
+    """Return the value, so that the scheduler can send it again if it is lost."""
     return value

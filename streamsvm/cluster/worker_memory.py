@@ -12,27 +12,23 @@ from streamsvm.training.training import Training
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-# Copies that a worker was seen to hold at most: of two groups of classes for one split, and for each further
-# one; and of a block.
+# Largest numbers of copies observed on a worker: of two groups of classes for the first split, and for each
+# further split; and of a block.
 _PAIR_COPIES, _FURTHER_COPIES, _BLOCK_COPIES = 5, 3, 3
-_COUNTED_NONZEROS = 1 << 22  # whose features are counted; for more, the count is a bound
+_COUNTED_NONZEROS = 1 << 22  # above this number, the count of features is an upper bound
 
 
 def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
-    """Estimate the memory of a worker, without the program itself. By rows, this reads rows of one block.
+    """Estimate the memory of a worker without the program: for one split, and for each further split.
 
-    By classes, a worker has the two groups of a split before and after a task, the task's copy of them, and
-    two groups that arrive or were passed on: all of average width or, if that is more, the task's groups the
-    two widest. By rows, a worker has all weights before and after a round; for each split, the weights of the
-    features of its rows and their changes; and the sum of these. All splits of a worker share two blocks, one
-    to learn from and the next one, the duals of a block, and the margins of pairs of classes, of which a
-    worker has two copies.
+    With split classes, a worker has the two groups of a split before and after a task, the task's copy, and
+    two arriving or departing groups. Groups have average width, or the task's groups are the two widest, if
+    that is more. With split rows, a worker has all weights before and after a round, the weights of each
+    split's features and their changes, and the sum of the changes; this case reads rows of one block. All
+    splits of a worker share two blocks, the current and the next one, the duals of a block, and two copies of
+    the margins of pairs.
 
-    Returns
-    -------
-    dict
-        ``worker_bytes``, for a worker with one split, and ``worker_split_bytes``, for each further split;
-        both None for a run of one split.
+    Returns ``worker_bytes`` and ``worker_split_bytes``, which are None for a run of one split.
     """
     spec, plan, starts = training.spec, training.plan, training.starts
     if spec.settings.splits == 1:
@@ -46,7 +42,7 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     split_bytes = (block_bytes + dual_bytes) // splits
     shared_bytes = min(_BLOCK_COPIES, len(starts)) * block_bytes + dual_bytes
     shared_bytes += plan.decode_bytes + spec.pair_bytes
-    column_bytes = (1 + plan.average) * itemsize  # of one feature
+    column_bytes = (1 + plan.average) * itemsize  # bytes of one feature
     if spec.groups is None:
         feature_bytes = column_bytes * shape[1]
         split_bytes += feature_bytes * _count_features(store, begin, begin - (-rows // splits))
@@ -62,10 +58,9 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
 
 
 def _count_features(store: Store, begin: int, end: int) -> int:
-    """Count the features that the rows from `begin` to `end` have.
+    """Count the features of the rows from `begin` to `end`.
 
-    Of many rows only the first are read, and each further row is assumed to have as many new features: an
-    upper bound for rows in random order.
+    Many rows are extrapolated from the first, which gives an upper bound for rows in random order.
     """
     read = min(end - begin, max(_COUNTED_NONZEROS * store.n_rows // max(store.nnz, 1), 1))
     seen = np.zeros(store.n_features, np.bool_)

@@ -1,1 +1,1 @@
-"""Compiled steps that every loss shares, and how they are compiled."""
+"""Compiled steps that all losses share, and their compilation."""

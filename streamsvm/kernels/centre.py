@@ -1,6 +1,6 @@
-"""Weights whose mean over all classes is 0: what several classes have in common is taken from each of them.
+"""Centring of the weights, so that their mean over all classes stays 0.
 
-Else it grows, and the little by which classes differ is lost in its rounding.
+Otherwise the mean grows, and the differences between classes are lost in its rounding error.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from streamsvm.kernels.jit import kernel
 
 @kernel
 def sum_columns(features, weights, first, end, sums):
-    """Set ``sums[t]`` to the sum of the columns `first` to `end` of the row ``features[t]``."""
+    """Set ``sums[t]`` to the sum of ``weights[features[t], first:end]``."""
     for t in range(len(features)):
         row, c = weights[features[t]], first
         a, b, d, e = np.float64(0.0), np.float64(0.0), np.float64(0.0), np.float64(0.0)
-        while c + 4 <= end:  # four sums at a time: each waits for its last addition
+        while c + 4 <= end:  # four independent sums hide the latency of an addition
             a += row[c]
             b += row[c + 1]
             d += row[c + 2]
@@ -34,7 +34,6 @@ def sum_columns(features, weights, first, end, sums):
 
 @kernel
 def subtract_from_columns(features, means, first, end, weights):
-    """Subtract ``means[t]`` from the columns `first` to `end` of the row ``features[t]``."""
     for t in range(len(features)):
         mean = weights.dtype.type(means[t])
         for c in range(first, end):
@@ -42,28 +41,20 @@ def subtract_from_columns(features, means, first, end, weights):
 
 
 def sums_of_group(features: np.ndarray, weights: np.ndarray, first: int, end: int) -> np.ndarray:
-    """Return the sums of some columns of the rows ``features``, in float64."""
+    """Return the sums of the rows of ``weights[features, first:end]`` in float64."""
     sums = np.empty(len(features))
     sum_columns(features, weights, first, end, sums)
     return sums
 
 
 def mean_of_groups(sums: Sequence[np.ndarray], n_classes: int) -> np.ndarray:
-    """Return the mean over all classes, from the sums of each group, added up in their order."""
+    """Return the mean over all classes from the sums of the groups, added in order."""
     mean: np.ndarray = functools.reduce(np.add, sums) / n_classes
     return mean
 
 
 def centre(features: np.ndarray, weights: np.ndarray, ranges: np.ndarray) -> None:
-    """Subtract from the rows ``features`` their mean over the classes of all groups.
-
-    Parameters
-    ----------
-    features : ndarray of int64, shape (m,)
-    weights : ndarray, shape (n_features, n_columns)
-    ranges : ndarray, shape (n_groups, 3)
-        As in `ClassGroups`.
-    """
+    """Subtract from each row of ``weights[features]`` its mean over the classes in `ranges`."""
     bounds = [(int(first), int(end)) for first, end, _ in ranges]
     sums = [sums_of_group(features, weights, *each) for each in bounds]
     means = mean_of_groups(sums, sum(end - first for first, end in bounds))
@@ -72,9 +63,9 @@ def centre(features: np.ndarray, weights: np.ndarray, ranges: np.ndarray) -> Non
 
 
 def centre_with_shared(features: np.ndarray, weights: np.ndarray, n_classes: int) -> None:
-    """Take what classes have in common from the column beyond them, and from them what it should have.
+    """Centre the columns of the classes, and clear the shared column after them.
 
-    Each class has 1/k of that column, which is the opposite of the sum of all others.
+    No class changes: each owns 1/k of the shared column, which is minus the sum of the class columns.
     """
     centre(features, weights, np.array([[0, n_classes, n_classes]]))
     weights[features, n_classes] = 0

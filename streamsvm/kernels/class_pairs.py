@@ -1,8 +1,7 @@
-"""Margins Δ(y, j) of class j in a row of class y, and weights of the row's own classes.
+"""Margins Δ(y, j) between the class y of a row and another class j, and costs of own classes.
 
-A loss of the slacks 1 - M (s_y - s_j) becomes one of Δ(y, j) - M (s_y - s_j) when (Δ(y, j) - 1) / M is added
-to the score of each wrong class j, so the block solvers need not know of margins. The dual term of b_j
-becomes Δ(y, j) b_j.
+A loss of the slacks 1 - M (s_y - s_j) becomes a loss of Δ(y, j) - M (s_y - s_j) when (Δ(y, j) - 1) / M is
+added to the score of each wrong class j. So block solvers need no margins. The dual term is Δ(y, j) b_j.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from streamsvm.kernels.simd import cast, load_like, select, store, zeros
 
 
 class ClassPairs(NamedTuple):
-    """What errors between classes weigh."""
+    """Margins between pairs of classes, and cost factors of own classes."""
 
-    margins: np.ndarray  # (k, K) float32: Δ off the diagonal, else 1; or (0, K) if all are 1
-    own_costs: np.ndarray  # (K,) float64: of the own class, where it has a dual; or (0,) if all are 1
+    margins: np.ndarray  # (k, K) float32: Δ off the diagonal, 1 on it; (0, K) if all are 1
+    own_costs: np.ndarray  # (K,) float64: cost factor of an own class with a dual; (0,) if all are 1
 
 
 @inlined
 def cost_lanes(row, c, pairs, zero):
-    """Return the factors of the losses of the classes of a vector."""
+    """Return the cost factors of a vector of classes."""
     cost = zero + 1.0
     if len(pairs.own_costs) > 0:
         cost = select(own_bits(row.y, c, row.own), load_like(pairs.own_costs, c, zero), cost)
@@ -34,13 +33,13 @@ def cost_lanes(row, c, pairs, zero):
 
 @inlined
 def shift_lanes(y, c, pairs, problem, thin):
-    """Return (Δ - 1) / M of the classes of a vector, in the precision of `thin`; there are margins."""
+    """Return (Δ - 1) / M for a vector of classes, in the precision of `thin`; `pairs` must have margins."""
     return (load_like(pairs.margins, (y, c), thin) - 1.0) / problem.margin
 
 
 @inlined
 def add_margins(y, vectors, n, problem, pairs, scratch):
-    """Add (Δ(y, c) - 1) / M to the scores of the classes."""
+    """Add the shifts (Δ - 1) / M to the scores of the first `n` vectors of classes."""
     if len(pairs.margins) == 0:
         return
     thin = cast(zeros(), scratch.scores)

@@ -1,4 +1,4 @@
-"""CSR rows: whether they are what kernels rely on, with their norms; statistics of columns; some columns."""
+"""Compiled passes over CSR rows: validation, column statistics and selection of columns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from streamsvm.kernels.jit import kernel
 
 @kernel
 def check_rows(data, indices, indptr, n_features, norm2):
-    """Write the squared norm of each row to `norm2`; return the first row that is not as it must be, or -1.
+    """Write the squared norm of each row to `norm2`; return the first invalid row, or -1.
 
-    Indices must be increasing within a row, in ``0..n_features - 1``, and the norm finite. `data` is float32
-    or float64, `indices` int32 or int64, `indptr` int64, monotonic, from 0 to the length of both.
+    A valid row has increasing indices in ``0..n_features - 1`` and a finite norm. `data` is float32 or
+    float64, `indices` is int32 or int64. `indptr` is int64 and never decreases from 0 to the number of
+    non-zeros.
     """
     for i in range(len(indptr) - 1):
         begin, end = indptr[i], indptr[i + 1]
@@ -35,14 +36,14 @@ def check_rows(data, indices, indptr, n_features, norm2):
 
 
 def places_of(features: np.ndarray, n_features: int, dtype: np.dtype) -> np.ndarray:
-    """Return the place of each of all features among the given ones, in `dtype`; -1 for others."""
+    """Return the position in `features` of each of `n_features` features, in `dtype`; -1 if absent."""
     places = np.full(n_features, -1, dtype)
     places[features] = np.arange(len(features))
     return places
 
 
 def with_places(rows: Any, columns: np.ndarray, places: np.ndarray, dtype: np.dtype) -> Any:
-    """Return rows whose indices are ``places[columns]``, in `dtype`, and left out where that is below 0."""
+    """Return rows with the indices ``places[columns]``, in `dtype`, without entries of negative places."""
     data, indices = np.empty_like(rows.data), np.empty(len(rows.data), dtype)
     indptr = np.empty_like(rows.indptr)
     _keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
@@ -51,7 +52,6 @@ def with_places(rows: Any, columns: np.ndarray, places: np.ndarray, dtype: np.dt
 
 @kernel
 def _keep_columns(data, indices, indptr, places, new_data, new_indices, new_indptr):
-    """Write rows whose indices are replaced by ``places[index]``, and left out where that is below 0."""
     filled = 0
     new_indptr[0] = 0
     for i in range(len(indptr) - 1):
@@ -66,7 +66,6 @@ def _keep_columns(data, indices, indptr, places, new_data, new_indices, new_indp
 
 @kernel
 def add_counts(data, indices, count):
-    """Add to `count` of each feature."""
     for p in range(len(data)):
         if data[p] != 0:
             count[indices[p]] += 1.0
@@ -74,7 +73,7 @@ def add_counts(data, indices, count):
 
 @kernel
 def add_moments(data, indices, count, moments):
-    """Add to `count` and `moments` of each feature."""
+    """Update the count, mean, sum of squared deviations and largest absolute value of features (Welford)."""
     for p in range(len(data)):
         f, x = indices[p], np.float64(data[p])
         if x != 0:

@@ -1,8 +1,7 @@
-"""The duals of a block in two forms: lists of those that are not 0, as on disk, and a matrix.
+"""A block's duals in two forms with the same numbers: lists of the non-zeros, as on disk, and a matrix.
 
-Where there are few classes, a list takes longer to scatter and collect than a row's block problem takes to
-solve. So the duals of a block that stays in memory are a matrix there, in which each row has a place for a
-dual of every class. Both forms hold the same numbers.
+With few classes, scattering and collecting a list takes longer than solving a row's block problem. So the
+duals of a block that stays in memory form a matrix with a column for each class.
 """
 
 from __future__ import annotations
@@ -30,39 +29,35 @@ from streamsvm.kernels.simd import (
     zeros,
 )
 
-MOST_COLUMNS = 64  # of the weights, with which duals may be a matrix
-_ROWS_AT_ONCE = 2**14  # of a matrix that become lists
+MOST_COLUMNS = 64  # largest number of weight columns for which duals may be a matrix
+_ROWS_AT_ONCE = 2**14  # matrix rows converted to lists at a time
 
 
 class OldDuals(NamedTuple):
-    """A block's duals as the last pass left them: those of row i are ``counts[i]`` from ``at[i]`` on.
+    """A block's duals after the last pass. Row i has ``counts[i]`` duals from position ``at[i]`` on."""
 
-    The arrays of ids and values may be views of a memory-mapped file.
-    """
-
-    ids: np.ndarray  # (any,) uint8, uint16 or uint32
+    ids: np.ndarray  # (any,) uint8, uint16 or uint32; may be memory-mapped, like the values
     values: np.ndarray  # (any,) dtype of the weights
-    at: np.ndarray  # (n_rows,) int64: where the duals of each row begin
+    at: np.ndarray  # (n_rows,) int64: position of the first dual of each row
     counts: np.ndarray  # (n_rows,) int32
-    scale: float = 1.0  # by which the values have been multiplied since
+    scale: float = 1.0  # factor still to be applied to the values
 
     def span(self, begin: int, end: int) -> OldDuals:
-        """Return views of the duals of successive rows."""
         return self._replace(at=self.at[begin:end], counts=self.counts[begin:end])
 
 
 class DualBuffer(NamedTuple):
-    """The new duals, in the order in which the rows are visited; empty when duals are not kept."""
+    """Buffer of new duals in the order of the visits; its arrays are empty if duals are discarded."""
 
     ids: np.ndarray  # (capacity,) uint8, uint16 or uint32
     values: np.ndarray  # (capacity,) dtype of the weights
-    rows: np.ndarray  # (n_rows,) int32: the rows visited so far
-    counts: np.ndarray  # (n_rows,) int32: the number of duals of each of them
-    used: np.ndarray  # (2,) int64: entries and rows filled
+    rows: np.ndarray  # (n_rows,) int32: rows visited so far
+    counts: np.ndarray  # (n_rows,) int32: number of duals of each visited row
+    used: np.ndarray  # (2,) int64: number of duals and of rows in the buffer
 
 
 class RowDuals(NamedTuple):
-    """The duals of some rows of a block, one row after the other."""
+    """Duals of some rows of a block, row after row."""
 
     rows: np.ndarray  # (n,) int32
     counts: np.ndarray  # (n,) int32
@@ -71,7 +66,6 @@ class RowDuals(NamedTuple):
 
     @classmethod
     def of_buffer(cls, buffer: DualBuffer) -> RowDuals:
-        """Return views of what a buffer holds."""
         n_duals, n_rows = (int(n) for n in buffer.used)
         return cls(
             buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals], buffer.values[:n_duals]
@@ -81,10 +75,7 @@ class RowDuals(NamedTuple):
         return RowDuals(*map(np.copy, self))
 
     def in_block(self, n_rows: int) -> OldDuals:
-        """Return the duals of all `n_rows` rows of the block, as views that are read-only.
-
-        So are those of a mapped file, and kernels are compiled for one type of array.
-        """
+        """Return the duals of all `n_rows` rows of the block as views, read-only like memory-mapped duals."""
         at, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
         at[self.rows] = np.cumsum(self.counts, dtype=np.int64) - self.counts
         counts[self.rows] = self.counts
@@ -94,32 +85,32 @@ class RowDuals(NamedTuple):
 
 
 def joined(parts: Sequence[RowDuals]) -> RowDuals:
-    """Join the duals of different rows of a block; those of one part are not copied."""
+    """Join the duals of different rows of a block; a single part is not copied."""
     return parts[0] if len(parts) == 1 else RowDuals(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class Duals(NamedTuple):
-    """What a visit reads of the last pass, and where it writes what the next one reads."""
+    """Old duals of a block, and the buffer for its new duals."""
 
     old: OldDuals
     new: DualBuffer
 
 
 class DualMatrix(NamedTuple):
-    """The duals of a block: as the last pass left them, and as they are being collected.
+    """Old and new duals of a block as matrices, which may be the same array.
 
-    An empty `old` means zeros; an empty `new` means that new duals are not kept. Both may be the same array.
+    An empty `old` stands for zeros. An empty `new` discards the new duals.
     """
 
     old: np.ndarray  # (n_rows, n_columns) or (0, n_columns), dtype of the weights
     new: np.ndarray  # the same
-    scale: float = 1.0  # by which the old ones have been multiplied since
-    again: bool = False  # whether visits are those of an inner pass, which count neither rows nor losses
+    scale: float = 1.0  # factor still to be applied to the old duals
+    again: bool = False  # whether this is an inner pass, which counts neither rows nor losses
 
 
 @inlined
 def has_room(dual_buffer, n_classes):
-    """Return True if a dual of every class still fits the buffer, or it is empty: duals are not kept."""
+    """Return True if the buffer has room for a dual of every class, or if duals are discarded."""
     return len(dual_buffer.ids) == 0 or dual_buffer.used[0] + n_classes <= len(dual_buffer.ids)
 
 
@@ -136,7 +127,7 @@ def load_duals(old, i, scratch):
 
 @inlined
 def fill_duals(value, n, scratch):
-    """Write `value` into ``scratch.old`` for each class that has a dual; return the sum."""
+    """Write `value` into ``scratch.old`` for each class with a dual; return the sum."""
     zero = zeros()
     total = zero
     for r in range(n):
@@ -150,10 +141,7 @@ def fill_duals(value, n, scratch):
 
 @inlined
 def write_lanes(kept, c, values, p, at, dual_buffer):
-    """Write duals to the buffer from `at` on; return the place after them.
-
-    They are those of the lanes `kept` of the vector of columns at `c`, whose values are ``values[p:]``.
-    """
+    """Append ``values[p + lane]`` for each lane in `kept` to the buffer at `at`; return the next position."""
     while kept != 0:
         lane = lowest_bit(kept)
         dual_buffer.ids[at] = c + lane
@@ -165,7 +153,7 @@ def write_lanes(kept, c, values, p, at, dual_buffer):
 
 @inlined
 def clip_duals(v, m, threshold, upper):
-    """Replace ``v[:m]`` by clip(v - threshold, 0, upper), vector by vector; NaN stays, and is seen."""
+    """Replace ``v[:m]`` by clip(v - threshold, 0, upper), in whole vectors; NaN stays NaN."""
     j = 0
     while j < m:
         store(v, j, minimum(upper, maximum(0.0, load(v, j) - threshold)))
@@ -174,10 +162,7 @@ def clip_duals(v, m, threshold, upper):
 
 @kernel
 def repeats_class(old, seen):
-    """Return True if a row has two duals of one class, for which kernels have no room.
-
-    `seen`, shape (n_classes,), int64, begins as zeros and is overwritten.
-    """
+    """Return True if a row has two duals of one class; ``seen`` must be int64 zeros, shape (n_classes,)."""
     for i in range(len(old.counts)):
         for p in range(old.at[i], old.at[i] + old.counts[i]):
             c = np.int64(old.ids[p])
@@ -189,7 +174,7 @@ def repeats_class(old, seen):
 
 @inlined
 def close_row(i, n, dual_buffer):
-    """Record that the next `n` duals in the buffer are those of row `i`."""
+    """Record that the next `n` duals of the buffer belong to row `i`."""
     if len(dual_buffer.ids) > 0:
         row = dual_buffer.used[1]
         dual_buffer.rows[row] = i
@@ -200,7 +185,6 @@ def close_row(i, n, dual_buffer):
 
 @kernel
 def drop_zeros(dual_buffer):
-    """Remove the duals that became zero from the buffer."""
     ids, values, counts = dual_buffer.ids, dual_buffer.values, dual_buffer.counts
     kept, at = 0, 0
     for row in range(dual_buffer.used[1]):
@@ -208,23 +192,23 @@ def drop_zeros(dual_buffer):
         for t in range(at, at + n):
             value = values[t]
             ids[kept], values[kept] = ids[t], value
-            kept += int(value != 0)  # no branch, which nobody could predict
+            kept += int(value != 0)  # no branch, because its prediction would often fail
         at += n
         counts[row] = kept - begin
     dual_buffer.used[0] = kept
 
 
-# -- the matrix, and lists of it ---------------------------------------------------------------------
+# -- duals as a matrix -------------------------------------------------------------------------------
 
 
 def new_matrix(n_rows: int, n_classes: int, dtype: np.dtype) -> np.ndarray:
-    """Return zeros; a column of the weights beyond the classes counts as one of `n_classes`."""
+    """Return a matrix of zeros; `n_classes` includes the shared column of the weights, if there is one."""
     columns = -(-n_classes // LANES) * LANES
     return own_lines(n_rows * columns, dtype).reshape(n_rows, columns)
 
 
 def to_lists(matrix: np.ndarray, ids_dtype: np.dtype) -> Iterator[RowDuals]:
-    """Yield lists of the duals in a matrix, as files have them."""
+    """Yield the non-zeros of a matrix as lists, in the form of the files."""
     for begin in range(0, len(matrix), _ROWS_AT_ONCE):
         some = matrix[begin : begin + _ROWS_AT_ONCE]
         counts = np.count_nonzero(some, axis=1).astype(np.int32)
@@ -237,7 +221,7 @@ def to_lists(matrix: np.ndarray, ids_dtype: np.dtype) -> Iterator[RowDuals]:
 
 @kernel
 def from_lists(old, matrix):
-    """Write the duals of all rows, without their scale, to zeros."""
+    """Write the duals of all rows, without their scale, into a matrix of zeros."""
     for i in range(len(old.counts)):
         for r in range(old.counts[i]):
             matrix[i, old.ids[old.at[i] + r]] = old.values[old.at[i] + r]
@@ -245,7 +229,7 @@ def from_lists(old, matrix):
 
 @kernel
 def find_duals(matrix, found):
-    """Write whether a row has a dual that is not 0 to `found`, shape (n_rows,)."""
+    """Set ``found[i]`` to whether row i has a non-zero dual."""
     for i in range(len(found)):
         left, zero = np.int64(0), zeros()
         for c in range(0, matrix.shape[1], LANES):
@@ -255,7 +239,6 @@ def find_duals(matrix, found):
 
 @inlined
 def load_matrix_row(duals, i, n, scratch):
-    """Write the old duals of row `i` into ``scratch.old``; return their sum."""
     total = zeros()
     if len(duals.old) > 0:
         for r in range(n):
@@ -268,7 +251,6 @@ def load_matrix_row(duals, i, n, scratch):
 
 @inlined
 def clear_matrix_row(matrix, i):
-    """Set the duals of row `i` to 0."""
     if len(matrix) > 0:
         for c in range(0, matrix.shape[1], LANES):
             store(matrix, (i, c), zeros())
@@ -279,15 +261,13 @@ def clear_matrix_row(matrix, i):
 
 @allocating
 def by_group(duals, rows, groups, n_groups):
-    """Return the duals of ``rows``, group after group.
-
-    Those with an id of which ``groups[id]`` is negative are left out.
+    """Divide the duals of ``rows`` among groups of classes, ``groups[id]``; leave out negative groups.
 
     Returns
     -------
     counts : ndarray of int32, shape (n_groups, len(rows))
     ids, values : ndarray
-        All of the first group in the order of ``rows``, then all of the second, and so on.
+        Duals of the first group in the order of ``rows``, then of the second group, and so on.
     """
     counts = np.zeros((n_groups, len(rows)), np.int32)
     for t in range(len(rows)):
@@ -316,7 +296,7 @@ def by_group(duals, rows, groups, n_groups):
 
 @allocating
 def by_row(counts, ids, values):
-    """Join what `by_group` divided: the number of duals of each row, and ids and values row after row."""
+    """Undo `by_group`; return the number of duals of each row, and ids and values row after row."""
     n_groups, n = counts.shape
     at = np.zeros(n_groups, np.int64)
     total = 0

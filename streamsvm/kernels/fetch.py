@@ -1,7 +1,7 @@
-"""Prefetching: the rows and duals of visits that come soon.
+"""Prefetching of later visits.
 
-Rows are visited in random order, which no hardware predicts: without prefetching, reading the row takes
-longer than scoring it if there are few classes.
+Rows are visited in random order, which hardware cannot predict. With few classes, loading a row without
+prefetching takes longer than scoring it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,12 @@ from __future__ import annotations
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.simd import lanes, prefetch
 
-_AHEAD = 2  # rows fetched before their visit: one row is too late, more rows crowd the cache
+_AHEAD = 2  # visits ahead: one is too late, and more crowd the cache
 
 
 @inlined
 def fetch_rows(rows, order, t, end, tile):
-    """Begin to load the row that is visited soon after ``order[t]``: first its numbers, then its values.
-
-    With a tile, its values are there already.
-    """
+    """Prefetch the rows after ``order[t]``: positions and costs, then values, which a tile does not need."""
     if t + 2 * _AHEAD < end:
         i = order[t + 2 * _AHEAD]
         prefetch(rows.indptr, i)
@@ -38,7 +35,7 @@ def _fetch_values(indices, rows, i):
 
 @inlined
 def fetch_duals(old, order, t, end):
-    """Begin to load the row's duals: first where they are."""
+    """Prefetch the listed duals of the next rows: first their positions, then ids and values."""
     if t + 2 * _AHEAD < end:
         i = order[t + 2 * _AHEAD]
         prefetch(old.counts, i)
@@ -51,7 +48,7 @@ def fetch_duals(old, order, t, end):
 
 @inlined
 def fetch_matrix(duals, order, t, end):
-    """Begin to load the row's duals; empty arrays have none."""
+    """Prefetch the duals of a later row in the matrices that are not empty."""
     old, new = duals.old, duals.new
     if t + _AHEAD < end:
         i = order[t + _AHEAD]

@@ -1,8 +1,8 @@
-"""The frame of a visit, of a revisit and of scoring: all that does not depend on the loss, written once.
+"""Loops over rows that all losses share: visits, revisits and scoring.
 
-A row's block problem is vectors over its classes: scores, old duals, bounds, margins. `make_kernels` closes
-the loops over rows over the functions in which a loss states its mathematics. These become free variables of
-the kernels: arguments would do as well, but Numba would not cache the result.
+A row's block problem consists of vectors over its classes: scores, old duals, bounds and margins.
+`make_kernels` builds the loops around the functions that state the mathematics of a loss. These functions
+are free variables of the kernels, because Numba does not cache kernels that take functions as arguments.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ from streamsvm.kernels.tally import CORRECT, LOSS_SUM
 from streamsvm.kernels.weights import sum_of_squares
 
 _ALL = np.array([[0, 2**62, 2**62]])
-_FEW = 2  # vectors, among which to look for those that can have duals takes longer than to solve for all
+_FEW = 2  # vectors up to which solving for all classes is faster than searching for candidates
 
 
 class Problem(NamedTuple):
-    """What a block step needs to know of the training problem, beside the rows and their costs."""
+    """Constants of the training problem for a block step."""
 
     n_classes: int
     margin: float  # M
     smooth: float = 0.0  # ε of the smoothed hinge
     top: int = 1  # m of top-m
     temperature: float = 1.0  # τ of the block solvers bcpl and oeg
-    solver: int = 0  # of chains: position in their solvers
-    near: float = 0.0  # scores of at most this size count as 0 (see `streamsvm.losses.common_dual`)
-    sigma: float = 1.0  # by which steps of the weights are multiplied: σ' of Ma et al. (2015)
-    start: float = 0.0  # each old dual of a row divided by its cost, while none are listed
-    # (n_ranges, 3) int64: the first column of each range of classes, its end, and that of its padding
+    solver: int = 0  # position in `ON_CHAINS`, for chains
+    near: float = 0.0  # largest absolute score that counts as 0 (see `streamsvm.losses.common_dual`)
+    sigma: float = 1.0  # factor of the weights' steps: σ' of Ma et al. (2015)
+    start: float = 0.0  # if above 0, every old dual of row i is start * cost[i]
+    # (n_ranges, 3) int64: first column, end, and end of the padding of each range of classes
     ranges: np.ndarray = _ALL
 
 
 class Kernels(NamedTuple):
-    """The kernels of a loss; see `make_kernels` for their arguments."""
+    """Kernels of a loss (see `make_kernels`)."""
 
     visit: Any
     revisit: Any | None
     loss_rows: Any
     norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, problem, sums): adds ‖W‖² to sums
-    sum_duals: Any = None  # (rows, duals, problem) -> the duals' terms in the dual objective
+    sum_duals: Any = None  # (rows, duals, problem) -> terms of the duals in the dual objective
     visit_matrix: Any = None
 
 
@@ -86,60 +86,51 @@ def make_kernels(
     norm2: Any = sum_of_squares,
     needs_all: bool = False,
 ) -> Kernels:
-    """Make the kernels of one loss, from the functions in which it states its mathematics.
+    """Make the kernels of a loss from the functions that state its mathematics.
 
     Parameters
     ----------
     name : str
-        Of the loss: part of the kernels' names, by which they are cached.
+        Name of the loss. The cache identifies the kernels by it.
     solve : inlined function
-        ``solve(row, n, problem, pairs, scratch)`` solves the block problem of a `Row` over the classes in the
-        first `n` of ``scratch.vectors``, with ``scratch.scores``, margins of pairs included, -infinity in
-        lanes without a dual, and the old duals ``scratch.old``. It leaves the new duals in ``scratch.v``, 0
-        in lanes without one. It returns the loss of these classes before the step, without C, and a score:
-        other classes with a loss, or with a dual in the problem of all, have a larger one. All classes with
-        an old dual are there.
+        ``solve(row, n, problem, pairs, scratch)`` solves the block problem of a `Row` over the classes in
+        ``scratch.vectors[:n]``, which include all classes with an old dual. It reads the old duals
+        ``scratch.old`` and the scores ``scratch.scores``, which include margins of pairs and are -infinity in
+        lanes without a dual. It writes the new duals to ``scratch.v``, with 0 in lanes without a dual. It
+        returns the loss of these classes before the step, divided by C, and a limit: any other class with a
+        loss, or with a dual in the solution over all classes, has a larger score.
     measure : inlined function, optional
-        ``measure(row, n, problem, pairs, scratch)`` returns the loss of the scores alone, where that is
-        cheaper than by `solve`.
+        ``measure(row, n, problem, pairs, scratch)`` returns only the loss, faster than `solve`.
     terms, sum_term : inlined function
-        ``terms(b, C, problem)`` of a vector b, and ``sum_term(total, C, problem)`` of a number, are what
-        duals, and the sum of a row's duals, add to the dual objective, beside -½‖W‖². Both are concave, and
-        0 at 0.
+        ``terms(b, C, problem)`` for a vector b of duals and ``sum_term(total, C, problem)`` for the sum of a
+        row's duals return their parts of the dual objective, beside -½‖W‖². Both are concave, and 0 at 0.
     own_dual : bool
-        Whether the row's own classes have duals of their own.
+        Whether the row's own classes have duals.
     opposite : int
-        What moves by M times the sum of the changes of the duals, while each class moves by -M times that
-        of its own: the row's `OWN_CLASSES`, by equal shares; the `COLUMN_BEYOND` the classes; or `NOTHING`.
+        Each class moves by -M times the change of its dual. `opposite` says which columns move by M times the
+        sum of these changes: `OWN_CLASSES` in equal shares, the shared column `COLUMN_BEYOND`, or `NOTHING`.
     norm2 : kernel
-        ``norm2(weights, average_scale, sparse_rows, problem, sums)`` adds ‖W‖² of each range of classes, of
-        the current weights or of the average, to `sums`.
+        See `Kernels`; ‖W‖² is of the current or the averaged weights.
     needs_all : bool
-        Whether `solve` needs all classes, not only those that have a dual or a score above its threshold.
+        Whether `solve` needs all classes, not only candidates for a dual.
 
     Returns
     -------
     Kernels
         ``visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets)``
         makes a block step for each row of ``order[begin:end]``. It modifies weights, ``duals.new``, scratch,
-        tally and sparse rows, and returns the position reached, which is less than `end` if the buffer of
-        duals or the sparse rows have no room for another row.
-
-        ``revisit``, with the same arguments, makes a block step over the classes of each row's duals alone,
-        and counts neither rows nor losses. ``duals.old`` are views of those in the buffer ``duals.new``, and
-        are replaced there.
-
-        ``visit_matrix``, with the same arguments, does as `visit` with a `DualMatrix`.
+        tally and sparse rows. It returns the position reached, which is less than `end` if the buffer of
+        duals or the sparse rows have no room for another row. `pairs` is None or `ClassPairs`; `sets` is None
+        or `LabelSets`. ``visit_matrix`` works like ``visit``, but on a `DualMatrix`. ``revisit`` makes block
+        steps over only the classes with a listed dual, and counts neither rows nor losses. Its ``duals.old``
+        are views of the buffer ``duals.new``, which it overwrites.
 
         ``loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets)`` adds
-        the rows' losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): by the current
-        weights, and by ``current - average_scale * average_delta``.
-
-        `pairs` is None or `ClassPairs`: what errors between classes weigh. `sets` is None or the `LabelSets`
-        of rows with several labels.
+        the losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): by the current weights,
+        and by ``current - average_scale * average_delta``.
     """
 
-    beyond = int(opposite == COLUMN_BEYOND)
+    beyond = int(opposite == COLUMN_BEYOND)  # number of shared columns after the classes
 
     def loss_of_solve(row, n, problem, pairs, scratch):
         return solve(row, n, problem, pairs, scratch)[0]
@@ -156,7 +147,7 @@ def make_kernels(
     def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
         old, new, starts = duals.old, duals.new, problem.start > 0
         n_all = show_all_classes(problem, beyond, scratch)
-        has_all = starts or needs_all or n_all <= _FEW  # else only vectors that can have duals are listed
+        has_all = starts or needs_all or n_all <= _FEW  # else only vectors with possible duals are listed
         if has_all:
             list_all(n_all, scratch)
         for t in range(begin, end):
@@ -256,7 +247,7 @@ def make_kernels(
                 tally = tallies[kind]
                 if is_idle(rows, i, y, sets is not None and own_dual, tally):
                     continue
-                if kind == 0 or pairs is not None or sets is not None:  # which change more scores
+                if kind == 0 or pairs is not None or sets is not None:  # pairs and sets modify the scores
                     matrix = weights.current
                     score_fixed(scratch.scores, rows, i, matrix, weights.tile, sparse_rows, WEIGHT, problem)
                 if kind == 1:
@@ -268,7 +259,7 @@ def make_kernels(
                 tally[LOSS_SUM] += row.C * measure(row, n, problem, pairs, scratch)
                 tally[CORRECT] += row.right
                 leave_own(i, y, sets, scratch)
-                if sets is None:  # it was hidden
+                if sets is None:  # `begin_row` hides it
                     scratch.scores[y] = row.own_score
                 if beyond:
                     scratch.scores[problem.n_classes] = row.shared

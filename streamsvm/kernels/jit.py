@@ -1,7 +1,7 @@
-"""How functions are compiled: Numba's options, and a cache on disk that survives edits, power cuts and moves.
+"""Compilation options for Numba, and a disk cache that survives edits, power cuts and moves.
 
-All private names of Numba that this project uses are in this file. If a version of Numba lacks one of them,
-compiled code is not cached, and a warning says so: otherwise stale code could be loaded.
+Only this file uses private names of Numba. If a version of Numba lacks one of them, compiled code is not
+cached, because stale code might be loaded, and a warning says so.
 """
 
 from __future__ import annotations
@@ -28,34 +28,27 @@ import numba.core.event
 from streamsvm.base.progress import tell_of_compiling
 from streamsvm.errors import StreamsvmWarning
 
-# A program that logs everything at the level DEBUG would get 200,000 lines of each compilation.
+# At level DEBUG, Numba logs 200,000 lines for each compilation.
 if logging.getLogger("numba").level == logging.NOTSET:
     logging.getLogger("numba").setLevel(logging.INFO)
 
 OPTIONS: dict[str, Any] = {
     "nogil": True,  # the reading thread runs beside the kernel
-    # Without reference counts, whose calls cost more than the work of a short row. Nothing can be allocated
-    # then.
+    # No reference counting, which costs more than the work of a short row. So kernels cannot allocate.
     "_nrt": False,
-    "error_model": "numpy",  # a division needs no branch for zero
-    # Sums may be reordered and vectorised. Not nnan, ninf or arcp: damaged numbers must stay visible, and a
-    # quotient must stay correctly rounded.
+    "error_model": "numpy",  # no branch for division by zero
+    # Sums may be reordered and vectorised. Without nnan, ninf and arcp, damaged numbers stay visible and
+    # quotients stay correctly rounded.
     "fastmath": {"reassoc", "contract", "nsz"},
-    "no_cfunc_wrapper": True,  # a second copy to be called from C, which nobody does
+    "no_cfunc_wrapper": True,  # no second copy for calls from C
 }
 
 
 def kernel(function: Callable, name: str | None = None, **more: Any) -> Any:
-    """Compile `function` with the project's options, and cache it until any file with kernels changes.
+    """Compile `function` with the project's options, and cache it until a file with kernels changes.
 
-    Parameters
-    ----------
-    function : callable
-        Its free variables, if it has any, may be compiled functions and numbers.
-    name : str, optional
-        Required for a function with free variables: a name of its own, by which it is cached.
-    **more
-        Options of Numba that replace the project's.
+    `name` must be unique. A function needs one if it has free variables, which may be compiled functions and
+    numbers. `more` replaces options of Numba.
     """
     _set_name(function, name)
     dispatcher = numba.njit(**(OPTIONS | more))(function)
@@ -65,17 +58,12 @@ def kernel(function: Callable, name: str | None = None, **more: Any) -> Any:
 
 
 def inlined(function: Callable, name: str | None = None, **more: Any) -> Any:
-    """Compile a function that is inlined into its callers, and that no Python code may call.
-
-    Each array argument of a call is unpacked into seven scalars; the call overhead exceeds the work of small
-    kernels. It becomes machine code as a part of its callers alone, and is cached with them.
-    """
+    """Compile a function into its callers, which saves the cost of a call. Python code cannot call it."""
     _set_name(function, name)
     return numba.njit(**(OPTIONS | {"forceinline": True} | _for_callers_alone() | more))(function)
 
 
 def _set_name(function: Callable, name: str | None) -> None:
-    """Set a function's name, which one that has free variables must have."""
     if name is not None:
         function.__name__ = function.__qualname__ = name
     elif function.__closure__:
@@ -83,12 +71,10 @@ def _set_name(function: Callable, name: str | None) -> None:
 
 
 def allocating(function: Callable, name: str | None = None, **more: Any) -> Any:
-    """Compile a function that allocates arrays."""
     return kernel(function, name, _nrt=True, **more)
 
 
 def compiler() -> dict[str, str]:
-    """Return the version of Numba, and the processor that it compiles for."""
     config: Any = numba.config
     name = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     features = config.CPU_FEATURES
@@ -103,19 +89,19 @@ numba.core.event.register("numba:compiler_lock", _compiling)
 
 
 def running_time() -> float:
-    """Return the seconds of a clock that stands still while functions are compiled or loaded."""
+    """Return the seconds of a clock that stops while functions are compiled or loaded."""
     return time.perf_counter() - (_compiling.duration if _compiling.done else 0.0)
 
 
-# -- functions that are inlined --------------------------------------------------------------------
+# -- inlined functions --------------------------------------------------------------------------------
 
 
 @functools.cache
 def _for_callers_alone() -> dict[str, Any]:
-    """Return options by which a function is linked into its callers, neither optimised nor compiled alone.
+    """Return Numba options that link a function into its callers without compiling it separately.
 
-    By default Numba does both, and a function that is inlined through four others is optimised five times:
-    that is half of the time of compiling. Empty if this version of Numba has other names.
+    By default Numba optimises a function five times if it is inlined through four others, which is half of
+    the compile time. The options are empty if Numba lacks the private names.
     """
     from numba.core import codegen, compiler
 
@@ -127,17 +113,14 @@ def _for_callers_alone() -> dict[str, Any]:
     refuse = ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value  # raises TypeError
 
     class Library(library):
-        """LLVM's intermediate code of one function."""
-
         def _optimize_final_module(self) -> None:
-            pass  # its callers will
+            pass  # the callers are optimised instead
 
         def _finalize_final_module(self) -> None:
             self._finalize_dynamic_globals()
             self._finalized = True
 
         def get_pointer_to_function(self, name: str) -> int:
-            """Return what Python would call."""
             return refuse or 0
 
         @property
@@ -145,7 +128,7 @@ def _for_callers_alone() -> dict[str, Any]:
             return self
 
         def set_env(self, name: str, environment: Any) -> None:
-            """Leave out the Python objects that the function refers to: it has no memory for them."""
+            """Refuse references to Python objects, which an inlined function cannot hold."""
             if environment.consts:
                 raise NotImplementedError(f"{name}: an inlined function refers to Python objects")
 
@@ -160,18 +143,17 @@ def _for_callers_alone() -> dict[str, Any]:
 # -- the cache -------------------------------------------------------------------------------------
 
 _KERNELS = re.compile(rb"\n@(kernel|inlined|allocating|compiled|intrinsic)\b")  # ten times as fast as with ^
-# Folders of which all files count: kernels take their constants.
+# All files in these folders count, because kernels use their constants.
 _COMPILED = ("kernels", "losses", "published", "chains")
 _DIGEST = 32  # bytes of SHA-256
-_SAID = "said-compiling"  # file that is touched when a process says that it compiles
+_SAID = "said-compiling"  # file touched when a process reports that it compiles
 
 
 @functools.cache
 def source_digest(folder: Path) -> str:
-    """Hash this file, and every file below `folder` with compiled functions, or what they take.
+    """Hash all files with compiled functions or their argument types.
 
-    Numba itself compares only the file of a function, and would load code with a stale callee inlined from
-    another file.
+    Numba compares only the file of a function, and would load code with a stale inlined function.
     """
     digest = hashlib.sha256()
     for path in [Path(__file__), *sorted(folder.rglob("*.py"))]:
@@ -183,27 +165,26 @@ def source_digest(folder: Path) -> str:
 
 
 def _keep(dispatcher: Any, function: Callable) -> None:
-    """Give a dispatcher its cache, or warn that there is none."""
     package = sys.modules[function.__module__.partition(".")[0]]
     if not hasattr(package, "__path__"):
-        return  # a script, whose callees would not be covered by the digest of a folder
+        return  # a script, whose callees the digest of a folder would not cover
     try:
         folder = Path(package.__path__[0])
         if not hasattr(dispatcher, "_cache"):
             raise AttributeError("this version of Numba keeps it elsewhere")
         dispatcher._cache = _cache_class()(function, source_digest(folder))
-    except RuntimeError:  # of Numba, which found no folder
+    except RuntimeError:  # Numba found no writable folder
         where = "neither the package's folder nor a home folder can be written to"
         _warn_of_cache(f"{_NOT_KEPT}: {where}; set NUMBA_CACHE_DIR to a folder that can")
-    except Exception as error:  # a Numba of other private names
-        _warn_of_cache(f"{_NOT_KEPT}: {error}")  # which is said instead of `COMPILING`
+    except Exception as error:  # Numba's private names differ
+        _warn_of_cache(f"{_NOT_KEPT}: {error}")
 
 
 _warned: list[str] = []
 
 
 def _warn_of_cache(what: str) -> None:
-    """Warn once a process, not for each kernel."""
+    """Warn once per process, not for each kernel."""
     if not _warned:
         _warned.append(what)
         warnings.warn(what, StreamsvmWarning, stacklevel=2)
@@ -213,20 +194,19 @@ _NOT_KEPT = "compiled code cannot be kept, so each start compiles for some secon
 
 
 def _names(function: Callable) -> tuple[str, ...]:
-    """Return the full name of a function, and what its free variables are."""
+    """Return the full name of a function, and the names or values of its free variables."""
 
     def describe(value: Any) -> str:
-        value = getattr(value, "py_func", value)  # of a compiled function
+        value = getattr(value, "py_func", value)  # a compiled function
         if isinstance(value, int | float):
             return repr(value)
-        return f"{value.__module__}.{value.__qualname__}"  # AttributeError: no value that has a name
+        return f"{value.__module__}.{value.__qualname__}"  # AttributeError if the value has no name
 
     return describe(function), *(describe(cell.cell_contents) for cell in function.__closure__ or ())
 
 
 @functools.cache
 def _cache_class() -> Any:
-    """Make our class of caches, derived from Numba's."""
     from numba.core import caching
     from numba.core.runtime import rtsys
 
@@ -234,12 +214,12 @@ def _cache_class() -> Any:
     places = caching.CompileResultCacheImpl._locator_classes
     in_home: Any = next(each for each in places if each.__name__.endswith("UserWideCacheLocator"))
     for name in ("_load_index", "_load_data", "_save_data", "_dump", "_data_path", "_open_for_write"):
-        getattr(numba_files, name)  # raises if it is not the class that is extended here
+        getattr(numba_files, name)  # raises AttributeError if Numba's class differs
     for name in ("_index_key", "_load_overload"):
         getattr(caching.FunctionCache, name)
 
     class Home(in_home):
-        """In the home folder, if there is one: otherwise Numba would make a folder ~ in the current one."""
+        """Locator in the home folder. Without one, Numba would make a folder ~ in the current folder."""
 
         def ensure_cache_path(self) -> None:
             if not os.path.isabs(self.get_cache_path()):
@@ -250,14 +230,14 @@ def _cache_class() -> Any:
         _locator_classes = [Home if each is in_home else each for each in places]  # noqa: RUF012
 
     class Files(numba_files):
-        """Entries that contain a checksum and their key: damaged or foreign ones are compiled again.
+        """Cache entries with a checksum and their key; damaged or foreign entries are compiled again.
 
-        A power cut can leave a file truncated or full of zeros. The checksum is compared before an entry is
-        unpickled, and before LLVM, which may end the process, reads it. An entry also contains the digest of
-        its sources and its types, because two processes that compile at the same time may mix up their files.
+        A power cut can truncate a file or fill it with zeros. The checksum is compared before the entry is
+        unpickled and before LLVM reads it, because LLVM may end the process. An entry also contains the
+        digest of its sources and its types, because concurrent compilations may mix up files.
         """
 
-        target_context: Any = None  # to load for
+        target_context: Any = None  # target of the loaded code
 
         def _load_index(self) -> dict:
             try:
@@ -277,7 +257,7 @@ def _cache_class() -> Any:
             path = self._data_path(name)
             content = Path(path).read_bytes()
             packed = memoryview(content)[_DIGEST:]
-            if b"NRT_" in content:  # names of Numba's functions for memory, which it compiles in each process
+            if b"NRT_" in content:  # Numba compiles its memory functions in each process
                 rtsys.initialize(self.target_context)
             try:
                 if hashlib.sha256(packed).digest() != content[:_DIGEST]:
@@ -298,10 +278,10 @@ def _cache_class() -> Any:
                 os.unlink(path)
 
     class Cache(caching.FunctionCache):
-        """The cache of one function, with keys that are the same in every process.
+        """Cache of one function, with keys that are the same in every process.
 
-        Numba's own keys contain a pickle of the free variables, which for compiled functions differs from
-        process to process. Ours name them: the digest of the sources says what the names stand for.
+        Numba's keys contain a pickle of the free variables, which for compiled functions differs between
+        processes. These keys contain names, and the digest of the sources identifies the code behind them.
         """
 
         _impl_class = Impl
@@ -318,12 +298,12 @@ def _cache_class() -> Any:
             return sig, codegen.magic_tuple(), self._names
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            # Numba would first import, and register, all that it can compile. Only what was compiled already
-            # is loaded here, which needs no more than the functions that machine code calls.
+            # Numba would first import and register everything it can compile. Loading compiled code needs
+            # only the functions that the machine code calls.
             files: Any = self._cache_file
             files.target_context = target_context
             found = None
-            with contextlib.suppress(Exception):  # undamaged, but unreadable, or not what this Numba takes
+            with contextlib.suppress(Exception):  # intact, but not loadable by this Numba
                 found = self._load_overload(sig, target_context)
             if found is None:  # Numba compiles it next
                 tell_of_compiling(Path(Impl(kernel).locator.get_cache_path(), _SAID))
@@ -332,7 +312,7 @@ def _cache_class() -> Any:
         def save_overload(self, sig: Any, data: Any) -> None:
             try:
                 super().save_overload(sig, data)
-            except OSError as error:  # a full disk: the code is in memory all the same
+            except OSError as error:  # full disk: the code still runs from memory
                 _warn_of_cache(f"{_NOT_KEPT}: {error}")
 
     return Cache

@@ -1,4 +1,4 @@
-"""Random numbers of compiled code: functions of their arguments alone, the same on every machine.
+"""Random numbers for compiled code. They depend only on their arguments and are the same on every machine.
 
 They come from SplitMix64 (Steele, Lea & Flood 2014), whose i-th output is ``mix(seed + i * GAMMA)``.
 """
@@ -15,12 +15,12 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, made
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 _SLICE = 32
-_MANY = 2**16  # rows: fewer are in a cache, and converge a little faster in fully random order
+_MANY = 2**16  # rows; fewer fit a cache, and converge a little faster in fully random order
 
 
 @inlined
 def mix(state):
-    """Apply the SplitMix64 finaliser: a bijection of 64-bit integers."""
+    """Apply the SplitMix64 finaliser, a bijection of 64-bit integers."""
     state = (state ^ (state >> np.uint64(30))) * _MIX1
     state = (state ^ (state >> np.uint64(27))) * _MIX2
     return state ^ (state >> np.uint64(31))
@@ -28,14 +28,13 @@ def mix(state):
 
 @kernel
 def _draw(seed, numbers, keys):
-    """Write a key of each of ``numbers``."""
     start = mix(np.uint64(seed))
     for i in range(len(numbers)):
         keys[i] = mix(start + (np.uint64(numbers[i]) + np.uint64(1)) * GAMMA)
 
 
 def draws(seed: int | np.uint64, numbers: np.ndarray) -> np.ndarray:
-    """Return random uint64 keys of integers, shape (n,): distinct integers have distinct keys."""
+    """Return random uint64 keys of integers, shape (n,); distinct integers have distinct keys."""
     keys = np.empty(len(numbers), np.uint64)
     _draw(np.uint64(seed), numbers, keys)
     return keys
@@ -52,7 +51,6 @@ def draw_integers(seed: int, pieces: Iterable[np.ndarray], most: int) -> np.ndar
 
 @inlined
 def _shuffle(order, begin, end, key):
-    """Shuffle ``order[begin:end]`` (Fisher-Yates)."""
     for i in range(end - 1, begin, -1):
         draw = mix(key + np.uint64(i) * GAMMA)
         j = begin + np.int64(draw % np.uint64(i - begin + 1))
@@ -61,7 +59,7 @@ def _shuffle(order, begin, end, key):
 
 @kernel
 def _permute(seed, stage, block, inner, length, slices, order):
-    """Shuffle ``slices``; with a `length` above 1, write the numbers in them to ``order``, shuffled too."""
+    """Shuffle ``slices``; if `length` > 1, also write the numbers in them to ``order``, shuffled locally."""
     key = mix(np.uint64(seed) + GAMMA)
     key = mix(key ^ mix(np.uint64(stage) + GAMMA))
     key = mix(key ^ mix(np.uint64(block) + GAMMA))
@@ -80,17 +78,17 @@ def _permute(seed, stage, block, inner, length, slices, order):
 
 
 def permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
-    """Return a random permutation of 0..n-1 (int64), a function of its arguments alone."""
+    """Return a random permutation of 0..n-1 (int64) that depends only on the arguments."""
     order = np.arange(n, dtype=np.int64)
     _permute(seed, stage, block, inner, 1, order, order)
     return order
 
 
 def local_permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
-    """As `permutation`, but of rows that are too many for a cache, if what is near in memory may come soon.
+    """Like `permutation`, but with local memory access if n is large.
 
-    Slices of 32 successive numbers come in random order, and the numbers of 32 slices at a time are
-    shuffled. So 1,024 successive visits touch 32 places in memory, other ones in each pass.
+    Slices of 32 successive numbers come in random order, and 32 slices at a time are shuffled together. So
+    1,024 successive visits touch 32 places in memory.
     """
     if n < _MANY:
         return permutation(n, seed, stage, block, inner)

@@ -1,4 +1,4 @@
-"""The steps of a visit around the block problem of a row: what precedes it, and what follows it."""
+"""Steps of a visit before and after a row's block problem."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from streamsvm.kernels.update import time_of_step, update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
 
 OWN_CLASSES, COLUMN_BEYOND, NOTHING = range(3)
-# What a visit reads and writes: lists of the duals that are not 0; those alone that are listed; or a matrix.
+# Storage of the duals of a visit: lists of non-zeros, lists overwritten in place, or a matrix.
 LISTS, LISTED, MATRIX = range(3)
 
 
 class Row(NamedTuple):
-    """A row, and what its block problem has in numbers; its vectors are in the scratch."""
+    """Numbers of a row's block problem; its vectors are in the scratch."""
 
-    y: int  # its class; of several the first, and -1 without one
+    y: int  # class of the row; the first of several, or -1 without one
     norm2: float  # ‖x‖²
-    C: float  # C times the weight of the row
-    own_score: float  # the score of its own class, the mean of several
-    n_own: int  # the number of its own classes
-    old_sum: float  # Σ of its old duals
+    C: float  # C times the row weight
+    own_score: float  # score of the own class, or mean score of several
+    n_own: int  # number of own classes
+    old_sum: float  # sum of the old duals
     own: Any  # None for a row with one class, else ``scratch.own``
-    shared: float  # the score of the column beyond the classes, if there is one
-    right: bool  # whether the class with the largest score is one of its own
+    shared: float  # score of the shared column, if there is one
+    right: bool  # whether an own class is predicted
 
 
 class LabelSets(NamedTuple):
-    """The labels of rows with several, all of them their own classes: ``codes[indptr[i]:indptr[i + 1]]``."""
+    """Labels of rows that may have several: row i has ``codes[indptr[i]:indptr[i + 1]]``."""
 
     codes: np.ndarray  # (n_labels,) int32
     indptr: np.ndarray  # (n_rows + 1,) int64
@@ -57,23 +57,18 @@ class LabelSets(NamedTuple):
 
 @inlined
 def linear_terms(b, C, problem):
-    """Return the terms of duals b in the dual objective of a loss without curvature."""
+    """Return the terms of duals b in the dual objective, for a loss without curvature."""
     return b
 
 
 @inlined
 def no_sum_term(total, C, problem):
-    """Return the term of the sum of a row's duals, for a loss that has none."""
     return 0.0
 
 
 @inlined
 def begin_row(rows, i, y, old_sum, vectors, n, beyond, problem, pairs, sets, scratch):
-    """Return the numbers of a row.
-
-    Margins of pairs of classes are added to the scores. `beyond` is 1 if there is a column beyond the
-    classes.
-    """
+    """Return the `Row`, hide scores without a dual, and add margins of pairs to the scores."""
     scores, own, n_own, first = scratch.scores, None if sets is None else scratch.own, 1, y
     top, own_score = scores[0], 0.0
     if sets is None:
@@ -95,7 +90,7 @@ def begin_row(rows, i, y, old_sum, vectors, n, beyond, problem, pairs, sets, scr
 
 @inlined
 def take_own(i, y, own_dual, sets, scratch, n):
-    """Hide the lanes of the row's own classes, unless they have duals; list and count their vectors."""
+    """Hide the row's own classes unless they have duals; list their vectors, and return the new count."""
     hidden = 0.0 if own_dual else -np.inf
     if sets is None:
         scratch.hidden[y] = hidden
@@ -110,7 +105,7 @@ def take_own(i, y, own_dual, sets, scratch, n):
 
 @inlined
 def leave_own(i, y, sets, scratch):
-    """Show what `take_own` hides."""
+    """Show the classes that `take_own` hides."""
     if sets is None:
         scratch.hidden[y] = 0.0
     else:
@@ -120,15 +115,12 @@ def leave_own(i, y, sets, scratch):
 
 
 def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool, opposite: int) -> Any:
-    """Make what ends a block step; arguments are those of `streamsvm.kernels.frame.make_kernels`."""
-
     has_linear_terms = terms is linear_terms
 
     def step(rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
-        """Round the new duals, write them to ``duals.new``, and update the weights.
+        """Round the new duals, write them to ``duals.new`` unless empty, and update the weights.
 
-        Empty arrays of new duals keep none. Returns the old dual terms, what they rise by, and the factor by
-        which the average moves.
+        Returns the old dual terms, the rise of the terms, and the factor of the average's step.
         """
         new, delta, zero = duals.new, scratch.delta, zeros()
         begin = at = i
@@ -153,16 +145,16 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
                 new_terms = new_terms + terms(b, row.C, problem)
             elif pairs is not None:
                 cost = row.C * cost_lanes(row, c, pairs, zero)
-                counts = above(cost, 0.0)  # else both are 0
+                counts = above(cost, 0.0)  # at cost 0 both terms are 0
                 surplus = zero
                 if len(pairs.margins) > 0:
                     thin = cast(zero, delta)
                     surplus = problem.margin * cast(shift_lanes(row.y, c, pairs, problem, thin), scratch.v)
                 old_terms = old_terms + (surplus * old + select(counts, terms(old, cost, problem), 0.0))
                 new_terms = new_terms + (surplus * b + select(counts, terms(b, cost, problem), 0.0))
-            kept = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN is in all lanes
+            kept = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN reaches hidden lanes, too
             if kind != LISTED:
-                kept &= differing(rounded, 0.0)  # not -0.0 either
+                kept &= differing(rounded, 0.0)  # drops -0.0, too
             if kind == MATRIX:
                 if len(new) > 0:
                     store(new, (at, c), select(kept, rounded, 0.0))
@@ -211,9 +203,9 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
 
 @inlined
 def hide_scores(top, first, vectors, n, scratch):
-    """Set the scores of lanes without a dual to -infinity.
+    """Set the scores of lanes without a dual to -infinity; return whether class `first` is predicted.
 
-    Returns whether no other class has a larger score than `top`, or the same and comes before class `first`.
+    It is predicted unless another class has a score above `top`, or the score `top` and a smaller number.
     """
     scores = scratch.scores
     best = cast(zeros() - np.inf, scores)
@@ -233,11 +225,7 @@ def hide_scores(top, first, vectors, n, scratch):
 
 @inlined
 def is_idle(rows, i, y, takes_unlabelled, tally):
-    """Count row `i` of class `y`; return True if it does not enter the objective.
-
-    Its cost is 0, its label is unknown, or its norm is 0: then all its scores are equal, and the first class
-    is predicted whatever the weights are.
-    """
+    """Count row `i`; return True for cost 0, an unknown label, or norm 0, for which class 0 is predicted."""
     tally[VISITED] += 1
     if rows.cost[i] == 0:
         tally[UNWEIGHTED] += 1
@@ -251,7 +239,7 @@ def is_idle(rows, i, y, takes_unlabelled, tally):
 
 @inlined
 def count_visit(tally, first, row, loss, old_terms, rise, time_factor):
-    """Count a visit of a row; only the `first` one in a pass counts the row's loss and all its duals."""
+    """Count a visit; only the `first` visit in a pass counts the row's loss and all its duals."""
     if first:
         tally[LOSS_SUM] += row.C * loss
         tally[CORRECT] += row.right

@@ -1,4 +1,4 @@
-"""Scores wᵀx of rows: all classes of a row, or only some vectors of them."""
+"""Scores wᵀx of rows, for all classes or for some vectors of classes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,10 @@ def feature(indices, p, begin):
 
 @inlined
 def score_row(scores, rows, i, weights, first, K):
-    """Write the scores wᵀx of row `i` into ``scores[first:K]``, in the weights' dtype.
-
-    Four sums at a time stay in registers while the row's non-zeros go by; four hide the latency of
-    an addition. A partial last vector occurs only in saved models, which are not padded.
-    """
+    """Write the scores wᵀx of row `i` into ``scores[first:K]``, in the weights' dtype."""
     L, zero, c = lanes(weights), zeros_like(weights), first
     indices, data, begin, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
-    while c + 4 * L <= K:
+    while c + 4 * L <= K:  # four sums in registers hide the latency of an addition
         s0 = s1 = s2 = s3 = zero
         for p in range(begin, end):
             f, x = feature(indices, p, begin), item(data, p)
@@ -56,13 +52,13 @@ def score_row(scores, rows, i, weights, first, K):
     if c + L <= K:
         store(scores, c, _score_one(rows, i, weights, c, None))
         c += L
-    if c < K:
+    if c < K:  # a partial vector, because saved models are not padded
         store_first(scores, c, K - c, _score_one(rows, i, weights, c, K - c))
 
 
 @inlined
 def _score_two(scores, rows, i, weights, c0, c1, zero):
-    """Write the scores of row `i` for two vectors of classes, as long as `zero`, that begin at c0 and c1."""
+    """Write the scores of row `i` for the vectors of classes at c0 and c1, of the length of `zero`."""
     indices, data, begin, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
     p = begin
     s0 = s1 = s2 = s3 = zero
@@ -84,7 +80,7 @@ def _score_two(scores, rows, i, weights, c0, c1, zero):
 
 @inlined
 def _score_one(rows, i, weights, c, count):
-    """Return the scores of row `i` for the vector of classes at `c`: of all, or of the first `count`."""
+    """Return the scores of row `i` for the vector of classes at `c`, or for its first `count` classes."""
     data, begin, end = rows.data, rows.indptr[i], rows.indptr[i + 1]
     p = begin
     s0 = s1 = s2 = s3 = zeros_like(weights)
@@ -102,7 +98,6 @@ def _score_one(rows, i, weights, c, count):
 
 @inlined
 def _weights_of(indices, p, begin, weights, c, count):
-    """Load the vector of weights from column `c` on that belong to value `p` of the rows."""
     if count is None:
         return load(weights, (feature(indices, p, begin), c))
     return load_first(weights, (feature(indices, p, begin), c), count)
@@ -110,14 +105,13 @@ def _weights_of(indices, p, begin, weights, c, count):
 
 @inlined
 def score_ranges(scores, rows, i, weights, problem):
-    """Write the scores of row `i` for the classes of `problem`, and for their padding."""
     for r in range(len(problem.ranges)):
         score_row(scores, rows, i, weights, problem.ranges[r, 0], min(problem.ranges[r, 2], len(scores)))
 
 
 @inlined
 def score_visit(scores, rows, i, weights, tile, t, problem):
-    """Write the scores of row `i` for its visit; with a tile it is row `t` of ``weights.tile``."""
+    """Write the scores of row `i` for a visit; with a tile, it is row `t` of ``weights.tile``."""
     if tile is None:
         score_ranges(scores, rows, i, weights.current, problem)
     else:
@@ -126,10 +120,7 @@ def score_visit(scores, rows, i, weights, tile, t, problem):
 
 @inlined
 def score_fixed(scores, rows, i, matrix, tile, sparse_rows, array, problem):
-    """Write the scores of row `i` without a visit, by the weights or by the average deltas.
-
-    These are a `matrix`, or the `array` of sparse rows; with a tile, ``weights.tile``, the row is one of it.
-    """
+    """Write the scores of row `i` without a visit: by `matrix`, by `array` of sparse rows, or from a tile."""
     if sparse_rows is not None:
         score_by_sparse_rows(scores, sparse_rows, rows, i, array)
     elif tile is None:
@@ -140,7 +131,7 @@ def score_fixed(scores, rows, i, matrix, tile, sparse_rows, array, problem):
 
 @inlined
 def score_vectors(scores, rows, i, weights, vectors, n_vectors):
-    """As `score_row`, but only for the `LANES` classes from each of ``vectors[:n_vectors]`` on."""
+    """Like `score_row`, but only for the `LANES` classes from each of ``vectors[:n_vectors]`` on."""
     for q in range(0, n_vectors, 2):
         c0, c1 = vectors[q], vectors[min(q + 1, n_vectors - 1)]
         _score_two(scores, rows, i, weights, c0, c1, cast(zeros(), weights))
@@ -148,7 +139,7 @@ def score_vectors(scores, rows, i, weights, vectors, n_vectors):
 
 @inlined
 def subtract_scores(scores, other, factor):
-    """Subtract `factor` times `other` from `scores`, both of shape (K,), and set `other` to zero."""
+    """Subtract `factor` times `other` from `scores`, and set `other` to zero; both have the shape (K,)."""
     minus = other.dtype.type(-factor)
     for c in range(0, len(scores), lanes(scores)):
         store(scores, c, multiply_add(minus, load(other, c), load(scores, c)))
@@ -157,6 +148,6 @@ def subtract_scores(scores, other, factor):
 
 @kernel
 def score_rows(rows, begin, end, weights, scores):
-    """Write the scores of the rows `begin` to `end` into the first rows of `scores`, shape (any, K)."""
+    """Write the scores of ``rows[begin:end]`` into the first rows of `scores`, shape (any, K)."""
     for i in range(begin, end):
         score_row(scores[i - begin], rows, i, weights, 0, scores.shape[1])

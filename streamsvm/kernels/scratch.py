@@ -1,8 +1,8 @@
-"""The working space of a block step: vectors over the classes, and which of their lanes a row has.
+"""Scratch arrays of a block step: vectors over the classes, and masks of their lanes.
 
-The columns of the weights are divided into vectors of `LANES` (see `streamsvm.kernels.simd`). A block step
-goes over a list of them, ``vectors``, by their first columns: all, or those in which a dual may not be 0.
-Lanes that have no dual have ``hidden`` scores.
+A block step runs over a list, ``vectors``, of the first columns of vectors of `LANES` columns (see
+`streamsvm.kernels.simd`): all vectors, or only vectors with possible non-zero duals. Lanes without a dual
+have ``hidden`` scores.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from streamsvm.kernels.simd import LANES, LOG_LANES, VECTOR_BYTES, cast, load_li
 
 
 def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:
-    """Return zeros from the beginning of a cache line on, on lines without anything else.
-
-    Vectors then lie in one line each, and no thread waits for what another one writes beside them.
-    """
+    """Return zeros on cache lines of their own, so that threads do not wait for each other's writes."""
     n_bytes = length * np.dtype(dtype).itemsize
     memory = np.zeros(n_bytes + 2 * VECTOR_BYTES, np.uint8)
     begin = -memory.ctypes.data % VECTOR_BYTES
@@ -28,24 +25,24 @@ def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:
 
 
 class Scratch(NamedTuple):
-    """Arrays of one thread. ``delta``, ``old``, ``lanes`` and ``own`` are zero between visits.
+    """Scratch arrays of one thread. ``delta``, ``old``, ``lanes`` and ``own`` are zero between visits.
 
-    K is the number of columns, L = `LANES`. Arrays said to be by position have the
-    numbers of ``vectors[r]`` from r L on; the others are by column.
+    K is the number of columns, L = `LANES`. Arrays by position hold the numbers of ``vectors[r]`` from r L
+    on; the other arrays are by column.
     """
 
     scores: np.ndarray  # (K,) dtype of the weights
-    delta: np.ndarray  # (K,) the same: what the row is multiplied by to update the weights
-    hidden: np.ndarray  # (K,) the same: 0 in lanes that have duals, else -infinity
-    old: np.ndarray  # (K,) float64: the old duals
-    v: np.ndarray  # (K + 8,) float64, by position: the linear term of the block problem, then the new duals
-    lanes: np.ndarray  # (K / L + 1,) int64: by vector of columns, not 0 if it is listed
-    own: np.ndarray  # (K / L + 1,) int64: by vector of columns, bits of the row's own classes
+    delta: np.ndarray  # (K,) the same: factors of the row in the update of the weights
+    hidden: np.ndarray  # (K,) the same: 0 in lanes with a dual, else -infinity
+    old: np.ndarray  # (K,) float64: old duals
+    v: np.ndarray  # (K + 8,) float64, by position: linear term of the block problem, then new duals
+    lanes: np.ndarray  # (K / L + 1,) int64: by vector of columns, mask of listed lanes; 0 if not listed
+    own: np.ndarray  # (K / L + 1,) int64: by vector of columns, mask of the row's own classes
     all_vectors: np.ndarray  # (K / L + 1,) int64: first columns of the vectors of all classes
-    vectors: np.ndarray  # (K / L + 1,) int64: of those in which a row may have duals
-    moved: np.ndarray  # (K / L + 1,) int64: of those in which the weights move
-    ids: np.ndarray  # (K,) int64: classes of a list of candidates
-    before: np.ndarray  # (K,) float64: their old duals
+    vectors: np.ndarray  # (K / L + 1,) int64: first columns of the listed vectors
+    moved: np.ndarray  # (K / L + 1,) int64: first columns of the vectors in which the weights move
+    ids: np.ndarray  # (K,) int64: candidate classes
+    before: np.ndarray  # (K,) float64: old duals of the candidates
 
     @classmethod
     def create(cls, K: int, dtype: np.dtype) -> Scratch:
@@ -58,7 +55,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def mark_class(c, scratch, n_vectors):
-    """Set the bit of class `c`, and append its vector if that is new; return the number of vectors."""
+    """Set the bit of class `c`, and list its vector if it is new; return the number of vectors."""
     q = c >> LOG_LANES
     scratch.vectors[n_vectors] = q << LOG_LANES
     n_vectors += scratch.lanes[q] == 0
@@ -68,7 +65,7 @@ def mark_class(c, scratch, n_vectors):
 
 @inlined
 def mark_classes(old, i, scratch):
-    """List the vectors of the classes that have an old dual of row `i`, and return their number."""
+    """List the vectors of the classes with an old dual of row `i`; return their number."""
     n_vectors = 0
     for r in range(old.counts[i]):
         n_vectors = mark_class(np.int64(old.ids[old.at[i] + r]), scratch, n_vectors)
@@ -77,7 +74,7 @@ def mark_classes(old, i, scratch):
 
 @inlined
 def mark_vectors_above(limit, n_all, scratch, n_vectors):
-    """Append the vectors in which a score is `limit` or more, or NaN; return the number of vectors."""
+    """List the vectors with a score that is at least `limit` or NaN; return the number of vectors."""
     scores, thin = scratch.scores, cast(zeros(), scratch.scores)
     for r in range(n_all):
         c = scratch.all_vectors[r]
@@ -92,17 +89,13 @@ def mark_vectors_above(limit, n_all, scratch, n_vectors):
 
 @inlined
 def clear_lanes(scratch, n_vectors):
-    """Clear the bits of the first `n_vectors` vectors."""
     for r in range(n_vectors):
         scratch.lanes[scratch.vectors[r] >> LOG_LANES] = 0
 
 
 @inlined
 def show_all_classes(problem, n_beyond, scratch):
-    """List the vectors of all classes of a problem, and hide their padding; return their number.
-
-    A column beyond the classes, if there is one, is listed and hidden.
-    """
+    """List the vectors of all classes, hide padding and shared column, and return the number of vectors."""
     n_vectors = 0
     for r in range(len(problem.ranges)):
         first, end = problem.ranges[r, 0], min(problem.ranges[r, 2], len(scratch.scores))
@@ -117,7 +110,6 @@ def show_all_classes(problem, n_beyond, scratch):
 
 @inlined
 def list_all(n_all, scratch):
-    """List the vectors of all classes, and mark them as listed."""
     for r in range(n_all):
         scratch.vectors[r] = scratch.all_vectors[r]
         scratch.lanes[scratch.vectors[r] >> LOG_LANES] = -1
@@ -125,7 +117,7 @@ def list_all(n_all, scratch):
 
 @inlined
 def show_classes(old, i, scratch, n_vectors):
-    """Hide the lanes of the vectors that are listed, but for the classes that have an old dual of row `i`."""
+    """Hide all lanes of the listed vectors except the classes with an old dual of row `i`."""
     for r in range(n_vectors):
         store(scratch.hidden, scratch.vectors[r], zeros() - np.inf)
     for r in range(old.counts[i]):
@@ -134,10 +126,7 @@ def show_classes(old, i, scratch, n_vectors):
 
 @inlined
 def own_bits(y, c, own):
-    """Return the bits of the row's own classes in the vector of columns at `c`.
-
-    `own` is None for a row with the class `y` alone, else ``scratch.own``.
-    """
+    """Return the mask of own classes in the vector at `c`; `own` is None for the single class `y`."""
     if own is None:
         return 1 << (y - c) if 0 <= y - c < LANES else 0
     return own[c >> LOG_LANES]

@@ -1,11 +1,11 @@
-"""Vectors as values in compiled code: the hot loops are written in them.
+"""Explicit vectors in compiled code.
 
 A loop that the compiler vectorises by itself checks for overlapping arrays, adds a scalar remainder loop,
-and keeps its sums in memory. With few classes that costs more than the work. Here vectors are explicit. That
-of an array has 64 bytes, 16 float32 or 8 float64: rows of weights are scored by these. A block step goes by
-vectors of `LANES` classes, most of them in float64; LLVM divides them among the registers that there are.
-Arithmetic is that of Python, lane by lane, and numbers are those of all lanes: ``1.0 - margin * (own -
-scores)``. All functions are for compiled code only; indices are not checked.
+and keeps its sums in memory. With few classes this costs more than the work. Here vectors are explicit. The
+vector of an array has 64 bytes, 16 float32 or 8 float64, and rows of weights are scored by these vectors. A
+block step uses vectors of `LANES` classes, mostly in float64; LLVM divides them among the registers. Python
+operators work lane by lane, and numbers apply to all lanes: ``1.0 - margin * (own - scores)``. All functions
+are for compiled code only. Indices are not checked.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import lower_builtin, models, register_model, type_callable
 
-intrinsic: Any = numba.extending.intrinsic  # Any: its functions have other signatures in compiled code
+intrinsic: Any = numba.extending.intrinsic  # Any, because signatures in compiled code differ
 
 VECTOR_BYTES = 64  # also the size of a cache line
-LANES, LOG_LANES = 8, 3  # of the vectors of a block step
+LANES, LOG_LANES = 8, 3  # lanes of the vectors of a block step
 
 _I64, _I32, _I1 = ir.IntType(64), ir.IntType(32), ir.IntType(1)
 
 
 class Vector(types.Type):
-    """The numba type of a vector of numbers."""
-
     def __init__(self, element: Any, lanes: int) -> None:
         self.element, self.lanes = element, lanes
         super().__init__(name=f"Vector({element}, {lanes})")
@@ -41,7 +39,6 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def _llvm(kind: Any) -> ir.Type:
-    """Return the LLVM type of a vector, or of a number."""
     element = ir.FloatType() if getattr(kind, "element", kind) == types.float32 else ir.DoubleType()
     return ir.VectorType(element, kind.lanes) if isinstance(kind, Vector) else element
 
@@ -58,7 +55,7 @@ def _splat(builder, value, lanes):
 
 
 def _cast(context, builder, value, given, wanted):
-    """Cast a number or vector to the type `wanted`: other precision, or a number in all lanes."""
+    """Cast a number or vector to the type `wanted`: change its precision, or repeat a number in all lanes."""
     if isinstance(given, Vector):
         to, source = _llvm(wanted), given.element
         if source == wanted.element:
@@ -74,7 +71,7 @@ def _cast_all(context, builder, values, given, wanted):
 
 
 def _common(a: Any, b: Any) -> Any:
-    """Return the type of an operation on two numbers or vectors: that of the vectors, if there is one."""
+    """Return the result type for two numbers or vectors; None for vectors of different types."""
     if isinstance(a, Vector):
         return a if not isinstance(b, Vector) or a == b else None
     return b if isinstance(b, Vector) else types.float64
@@ -84,8 +81,6 @@ def _common(a: Any, b: Any) -> Any:
 
 
 def _define(op: Any, instruction: str) -> None:
-    """Let an operator of Python take vectors."""
-
     @type_callable(op)
     def typing(context):
         def type_of(a, b):
@@ -108,7 +103,7 @@ _define(operator.truediv, "fdiv")
 
 
 def _pick(condition: str) -> Any:
-    """Make a function of two numbers or vectors: the first where the condition holds, else the second."""
+    """Make a function of a and b, numbers or vectors: a where the condition holds, else b."""
 
     @intrinsic
     def function(typing, a, b):
@@ -123,12 +118,12 @@ def _pick(condition: str) -> Any:
     return function
 
 
-minimum, maximum = _pick("<"), _pick(">")  # of NaN and another, the second
+minimum, maximum = _pick("<"), _pick(">")  # the second operand if one is NaN
 
 
 @intrinsic
 def multiply_add(typing, a, b, c):
-    """Return a b + c, where a and c may be numbers, in one instruction where the processor has it."""
+    """Return a b + c in one instruction where the processor has it; a and c may be numbers."""
 
     def generate(context, builder, signature, args):
         name, kind = f"llvm.fmuladd.v{b.lanes}f{b.element.bitwidth}", _llvm(b)
@@ -140,8 +135,6 @@ def multiply_add(typing, a, b, c):
 
 @intrinsic
 def log(typing, a):
-    """Compute natural logarithms."""
-
     def generate(context, builder, signature, args):
         name = f"llvm.log.v{a.lanes}f{a.element.bitwidth}"
         return builder.call(_declared(builder, name, _llvm(a), [_llvm(a)]), args)
@@ -151,21 +144,20 @@ def log(typing, a):
 
 @intrinsic
 def cast(typing, a, array):
-    """Return numbers in the dtype of an array: rounded to it, or widened."""
+    """Convert numbers to the dtype of an array, by rounding or widening."""
     kind = Vector(array.dtype, a.lanes)
     return kind(a, array), lambda context, builder, signature, args: _cast(context, builder, args[0], a, kind)
 
 
 @intrinsic
 def zeros(typing):
-    """Return a vector of `LANES` zeros in float64."""
     vector = Vector(types.float64, LANES)
     return vector(), lambda context, builder, signature, args: ir.Constant(_llvm(vector), [0.0] * LANES)
 
 
 @intrinsic
 def zeros_like(typing, array):
-    """Return a vector of `VECTOR_BYTES` of zeros in the dtype of an array."""
+    """Return a vector of zeros, `VECTOR_BYTES` long, in the dtype of an array."""
     vector = _of_array(array)
     zero = ir.Constant(_llvm(vector), [0.0] * vector.lanes)
     return vector(array), lambda context, builder, signature, args: zero
@@ -173,11 +165,11 @@ def zeros_like(typing, array):
 
 # -- arrays ----------------------------------------------------------------------------------------
 
-# An element's place is a number, or a row and a column.
+# `at` is an index, or a row and a column.
 
 
 def _address(context, builder, signature, args, pointee):
-    """Return a pointer to ``array[at]``; the array and `at` are the leading arguments of a call."""
+    """Return a pointer to ``array[at]``; the array and `at` are the leading arguments."""
     array_type, kind = signature.args[:2]
     array = context.make_array(array_type)(context, builder, args[0])
     start, at = array.data, args[1]
@@ -199,14 +191,13 @@ def _align(array: Any) -> int:
 
 
 def _declared(builder, name, result, arguments):
-    """Return the LLVM function `name`, declared once per module."""
     known = builder.module.globals.get(name)
     return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
 
 
 @intrinsic
 def lanes(typing, array):
-    """Return the number of elements in a vector of the array's dtype: a compile-time constant."""
+    """Return the number of elements in a vector of the array's dtype, a compile-time constant."""
 
     def generate(context, builder, signature, args):
         return ir.Constant(_I64, _of_array(array).lanes)
@@ -216,10 +207,10 @@ def lanes(typing, array):
 
 @intrinsic
 def item(typing, array, at):
-    """Load ``array[at]``, where `at` is not negative: its sign is not looked at, unlike in Python."""
+    """Load ``array[at]``; `at` must not be negative, because its sign is not checked."""
 
     if array.layout != "C":
-        return None  # which Numba refuses
+        return None  # Numba then raises a typing error
 
     def generate(context, builder, signature, args):
         pointee = context.get_data_type(array.dtype)
@@ -241,14 +232,13 @@ def _load(array, vector):
 
 @intrinsic
 def load(typing, array, at):
-    """Load the vector that begins at ``array[at]``."""
     vector = _of_array(array)
     return vector(array, at), _load(array, vector)
 
 
 @intrinsic
 def load_like(typing, array, at, like):
-    """Load as many elements from ``array[at]`` on as `like` has, in its precision."""
+    """Load as many elements as `like` has, from ``array[at]`` on, in its precision."""
     return like(array, at, like), _load(array, like)
 
 
@@ -266,7 +256,6 @@ def store(typing, array, at, vector):
 
 
 def _below(context, builder, count, given, lanes):
-    """Return the mask of lanes below `count`."""
     lane = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
     count = context.cast(builder, count, given, types.int64)
     return builder.icmp_signed("<", lane, _splat(builder, count, lanes))
@@ -290,14 +279,14 @@ def _load_first(array, vector):
 
 @intrinsic
 def load_first(typing, array, at, count):
-    """As `load`, but only the first `count` elements are read; the others are 0."""
+    """Like `load`, but only the first `count` elements are read; the other lanes are 0."""
     vector = _of_array(array)
     return vector(array, at, count), _load_first(array, vector)
 
 
 @intrinsic
 def load_first_like(typing, array, at, count, like):
-    """As `load_like`, but only the first `count` elements are read; the others are 0."""
+    """Like `load_like`, but only the first `count` elements are read; the other lanes are 0."""
     return like(array, at, count, like), _load_first(array, like)
 
 
@@ -321,7 +310,6 @@ def store_first(typing, array, at, count, vector):
 
 
 def _fold(builder, kind, vector, combine):
-    """Combine the elements of a vector by repeatedly combining its two halves."""
     n = kind.lanes
     while n > 1:
         n //= 2
@@ -338,13 +326,12 @@ def _fold(builder, kind, vector, combine):
 
 @intrinsic
 def sum_lanes(typing, a):
-    """Return the sum of the elements."""
     return a.element(a), lambda context, builder, signature, args: _fold(builder, a, args[0], builder.fadd)
 
 
 @intrinsic
 def max_lanes(typing, a):
-    """Return the largest of the elements, of which none is NaN."""
+    """Return the largest element; no element may be NaN."""
 
     def generate(context, builder, signature, args):
         def larger(x, y):
@@ -356,7 +343,7 @@ def max_lanes(typing, a):
 
 
 def _bits(condition: str) -> Any:
-    """Make a function of a vector, and another or a number: bits of lanes where it holds, or with NaN."""
+    """Make a comparison of a vector with a vector or number: a mask of lanes, in which NaN counts as true."""
 
     @intrinsic
     def compare(typing, a, b):
@@ -374,7 +361,7 @@ above, not_below, differing = _bits(">"), _bits(">="), _bits("!=")
 
 @intrinsic
 def select(typing, bits, a, b):
-    """Take elements of a where the bit of their lane is set in `bits`, an int64, and of b elsewhere."""
+    """Select elements of a in the lanes set in `bits`, an int64 mask, and elements of b elsewhere."""
     kind = _common(a, b)
 
     def generate(context, builder, signature, args):
@@ -386,13 +373,12 @@ def select(typing, bits, a, b):
 
 @intrinsic
 def count_bits(typing, mask):
-    """Return the number of bits that are set in `mask`."""
     return types.int64(mask), lambda context, builder, signature, args: builder.ctpop(args[0])
 
 
 @intrinsic
 def lowest_bit(typing, mask):
-    """Return the position of the lowest bit that is set in `mask`, which is not 0."""
+    """Return the position of the lowest set bit in `mask`, which must not be 0."""
 
     def generate(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(_I1, 1))

@@ -1,8 +1,7 @@
-"""Compiled code for the coefficients of a model: gather them, make them sparse, score with them.
+"""Compiled code for the coefficients of a model: gather, compress and score.
 
 Sparse coefficients are a CSR matrix with one sorted row for each feature. A row with many non-zeros is stored
-with all its zeros, and added to the scores as a vector, as in a dense matrix; most of the data's non-zeros
-belong to features with such rows.
+in full, with its zeros, and added to the scores as a vector.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from streamsvm.kernels.simd import (
     store,
 )
 
-# A row is stored with its zeros if more than one in FULL of its coefficients is not zero: it takes at most
+# A row is stored in full if more than one in FULL of its coefficients is non-zero. It then takes at most
 # FULL times the bytes, and a tenth of the time.
 FULL = 4
 
 
 @kernel
 def gather_rows(current, average_delta, average_scale, columns, piece):
-    """Write ``current - average_scale * average_delta`` into `piece`, with the columns `columns`."""
+    """Write ``current - average_scale * average_delta`` into `piece`, for the columns `columns`."""
     for r in range(piece.shape[0]):
         if len(average_delta) > 0:
             for j in range(piece.shape[1]):
@@ -38,14 +37,14 @@ def gather_rows(current, average_delta, average_scale, columns, piece):
 
 @inlined
 def _bits(piece, r, c):
-    """Return bits of the elements that are not 0 in the vector of row `r` that begins in column `c`."""
+    """Return the mask of non-zeros in the vector of row `r` from column `c` on."""
     left = piece.shape[1] - c
     return differing(load(piece, (r, c)) if left >= lanes(piece) else load_first(piece, (r, c), left), 0.0)
 
 
 @kernel
 def compress_rows(piece, data, indices, ends):
-    """Write the coefficients of `piece` that are stored, and where each row ends; return their number."""
+    """Write the stored coefficients of `piece`, and the end of each row into `ends`; return their number."""
     n, k = 0, piece.shape[1]
     for r in range(piece.shape[0]):
         size = 0
@@ -71,7 +70,7 @@ def compress_rows(piece, data, indices, ends):
 
 @kernel
 def score_sparse_rows(rows, begin, end, data, indices, indptr, scores):
-    """As `score_rows`, by sparse coefficients; `scores` has just the model's classes."""
+    """Like `score_rows`, but with sparse coefficients; `scores` has exactly the model's classes."""
     k = scores.shape[1]
     for i in range(begin, end):
         r = i - begin

@@ -1,14 +1,10 @@
-"""Rows of the weights that are stored sparsely, for very many classes.
+"""Sparse storage of the weights, for very many classes.
 
-The row of a feature is a list of entries that grows: classes, their weights and, if iterates are averaged,
-their average deltas, each in an array of its own. Once more than one class in four has an entry, the row is
-stored in full, with all classes in order: it then takes less time, and at most twice the space.
-
-All rows lie in one pool. A list that is full moves to a place for twice as many entries, and the place that
-it leaves is used for another list.
-
-Kernels take a `SparseRows`, or None if the weights are a matrix: Numba removes what depends on an argument
-that is None before it compiles.
+The row of a feature is a growing list of entries: classes, weights and, if iterates are averaged, average
+deltas, each in an array of its own. Once more than one class in four has an entry, the row is stored in full,
+with all classes in order. A full row takes less time, and at most twice the space. All rows lie in one pool.
+A full list moves to a place for twice as many entries, and another list reuses the old place. Without sparse
+rows, kernels take None, and Numba removes the branches.
 """
 
 from __future__ import annotations
@@ -20,35 +16,34 @@ import numpy as np
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import LANES, lanes, load, multiply_add, prefetch, store
 
-WEIGHT, AVERAGE_DELTA = 0, 1  # which of the arrays of numbers of a row
-_FULL = 4  # a row with entries for more than one in so many classes is stored in full
-_CHANGED, _FOUND = 1, 2  # marks of a class that changes: before and after its entry of a list was found
-_STEP = 8  # entries that are looked at together
-# An entry is dropped if it is so small beside the largest of its row: less than its rounding errors.
+WEIGHT, AVERAGE_DELTA = 0, 1  # arrays of a row, by position
+_FULL = 4  # a row is stored in full once more than one class in _FULL has an entry
+_CHANGED, _FOUND = 1, 2  # marks of a changed class, before and after its list entry is found
+_STEP = 8  # entries checked together
+# An entry below this fraction of its row's largest entry is dropped: it is less than the rounding error.
 _NEGLIGIBLE = 2.0**-26
-_LISTS = 40  # kinds of lists: each has room for twice as many entries as the one before it
+_LISTS = 40  # kinds of lists; each kind has room for twice as many entries as the kind before it
 
 
 class SparseRows(NamedTuple):
-    """The sparse rows of the weights.
+    """Sparse rows of the weights.
 
-    The row of feature f has `size` weights from ``at`` of the pool on, and its average deltas `capacity`
-    behind them, with ``at, size, capacity = extents[f]``. If `size` is the number of columns it is full.
-    Else it is a list, and its classes are `capacity` before its weights.
+    For feature f, ``at, size, capacity = extents[f]``. Its `size` weights begin at ``pool[at]``, and its
+    average deltas `capacity` elements after them. If `size` is the number of columns, the row is full.
+    Otherwise it is a list, and its classes begin `capacity` elements before the weights.
     """
 
     pool: np.ndarray  # (any,) dtype of the weights
     classes: np.ndarray  # the same memory, as unsigned integers of the same size
     extents: np.ndarray  # (n_features, 3) int64
-    used: np.ndarray  # (1,) int64: elements of the pool that are allocated, or were
-    free: np.ndarray  # (_LISTS,) int64: of each kind of list, the first place to use again, or -1
-    changed: np.ndarray  # (K,) int64: scratch, the classes that a visit changes
-    marks: np.ndarray  # (K,) uint8: scratch, zero between visits: whether a class is one of them
-    width: int  # arrays of a list: 2, or 3 with an average
+    used: np.ndarray  # (1,) int64: elements of the pool allocated so far, including free places
+    free: np.ndarray  # (_LISTS,) int64: first free place for each kind of list, or -1
+    changed: np.ndarray  # (K,) int64: scratch, classes that a visit changes
+    marks: np.ndarray  # (K,) uint8: scratch, zero between visits: marks of the changed classes
+    width: int  # arrays in a list: 2, or 3 with an average
 
     @classmethod
     def create(cls, n_features: int, columns: int, dtype: np.dtype, *, average: bool) -> SparseRows:
-        """Make rows without entries, and without a pool."""
         nothing = np.zeros(0, dtype)
         return cls(
             nothing,
@@ -73,7 +68,7 @@ def kind_of(n, pool):
 
 @kernel
 def most_places(sparse_rows, sizes, columns):
-    """Return how many elements of the pool rows of these sizes need at most."""
+    """Return an upper bound of the pool elements that rows of these sizes need."""
     total = 0
     for n in sizes:
         if n > columns // _FULL:
@@ -85,7 +80,7 @@ def most_places(sparse_rows, sizes, columns):
 
 @inlined
 def has_sparse_room(sparse_rows, rows, i, columns):
-    """Return True if the pool has room for whatever a visit of row `i` may add, or there is none."""
+    """Return True if the pool has room for any visit of row `i`, or if there are no sparse rows."""
     if sparse_rows is None:
         return True
     n_features = rows.indptr[i + 1] - rows.indptr[i]
@@ -94,14 +89,12 @@ def has_sparse_room(sparse_rows, rows, i, columns):
 
 @inlined
 def fetch_extents(sparse_rows, rows, i):
-    """Begin to load where the rows of the features of row `i` are."""
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
         prefetch(sparse_rows.extents, (rows.indices[p], 0))
 
 
 @inlined
 def fetch_lists(sparse_rows, rows, i):
-    """Begin to load the first entries of the features of row `i`."""
     extents, pool = sparse_rows.extents, sparse_rows.pool
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
         f = rows.indices[p]
@@ -128,10 +121,10 @@ def score_by_sparse_rows(scores, sparse_rows, rows, i, array):
 
 @inlined
 def _take(sparse_rows, kind, size):
-    """Take a place of `size` elements: one that a list of this kind left, or a new one."""
+    """Return a free place for a list of this kind, or allocate `size` elements."""
     begin = sparse_rows.free[kind]
     if begin >= 0:
-        # A place that is free holds where the next one is, in units of a vector.
+        # A free place holds the position of the next one, in units of a vector.
         after = np.int64(sparse_rows.classes[begin])
         sparse_rows.free[kind] = (after - 1) * lanes(sparse_rows.pool)
         return begin
@@ -142,14 +135,13 @@ def _take(sparse_rows, kind, size):
 
 @inlined
 def _leave(sparse_rows, kind, begin):
-    """Let the place of a list of this kind be used again."""
     sparse_rows.classes[begin] = sparse_rows.free[kind] // lanes(sparse_rows.pool) + 1
     sparse_rows.free[kind] = begin
 
 
 @inlined
 def reserve_entries(sparse_rows, f, n, columns):
-    """Let the row of feature `f` hold `n` entries in all: it may move, and it may be stored in full."""
+    """Make room for `n` entries of feature `f`; the row may move or become full."""
     pool, classes, n_arrays = sparse_rows.pool, sparse_rows.classes, sparse_rows.width - 1
     at, size, capacity = entries(sparse_rows, f)
     if size == columns or n <= min(capacity, columns // _FULL):
@@ -177,10 +169,7 @@ def reserve_entries(sparse_rows, f, n, columns):
 
 @inlined
 def update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, rate):
-    """Add row `i` times ``delta`` to the weights, and `rate` times that to the average deltas.
-
-    ``delta`` has entries other than 0 in the vectors at ``vectors[:n_vectors]`` alone.
-    """
+    """Add row `i` times ``delta`` to the weights, and `rate` times this to the average deltas."""
     changed, marks = sparse_rows.changed, sparse_rows.marks
     m, zero = 0, delta.dtype.type(0)
     for q in range(n_vectors):
@@ -205,7 +194,7 @@ def update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, rate):
 
 @inlined
 def _add_to_list(sparse_rows, f, x, delta, rate):
-    """Add to the entries that the list of feature `f` has; mark their classes as found, and count them."""
+    """Add to the existing entries of the list of feature `f`; mark their classes, and return their number."""
     pool, classes, marks = sparse_rows.pool, sparse_rows.classes, sparse_rows.marks
     at, size, capacity = entries(sparse_rows, f)
     averaged, n_found = sparse_rows.width > 2 and rate != 0, 0
@@ -230,7 +219,7 @@ def _add_to_list(sparse_rows, f, x, delta, rate):
 
 @inlined
 def _add_others(sparse_rows, f, x, delta, m, n_found, rate):
-    """Add to a full row, or append to a list, what `_add_to_list` did not find; there is room for it."""
+    """Add the classes without an entry to a full row or to the end of a list, which has room for them."""
     pool, classes, changed = sparse_rows.pool, sparse_rows.classes, sparse_rows.changed
     at, size, capacity = entries(sparse_rows, f)
     is_full, averaged = size == len(delta), sparse_rows.width > 2
@@ -253,7 +242,6 @@ def _add_others(sparse_rows, f, x, delta, m, n_found, rate):
 
 @kernel
 def scale_sparse_rows(sparse_rows, factor):
-    """Multiply the weights of the sparse rows by `factor`."""
     for f in range(len(sparse_rows.extents)):
         at, size, _ = entries(sparse_rows, f)
         for e in range(at, at + size):
@@ -262,7 +250,6 @@ def scale_sparse_rows(sparse_rows, factor):
 
 @kernel
 def restart_sparse_average(sparse_rows):
-    """Let the average of the sparse rows begin anew."""
     for f in range(len(sparse_rows.extents)):
         at, size, capacity = entries(sparse_rows, f)
         for e in range(at + capacity, at + capacity + size):
@@ -271,10 +258,7 @@ def restart_sparse_average(sparse_rows):
 
 @kernel
 def drop_negligible(sparse_rows, columns):
-    """Drop the entries of lists that are nothing but rounding errors; return how many.
-
-    Where a dual that was positive in an early pass is zero again, the sum of what it added and took remains.
-    """
+    """Drop list entries that are only rounding error of duals that became zero again; return their number."""
     pool, classes, n_arrays, dropped = sparse_rows.pool, sparse_rows.classes, sparse_rows.width - 1, 0
     for f in range(len(sparse_rows.extents)):
         at, size, capacity = entries(sparse_rows, f)
@@ -301,13 +285,12 @@ def drop_negligible(sparse_rows, columns):
 
 @inlined
 def entries(sparse_rows, f):
-    """Return where the weights of a row begin, their number, and how far behind each its average delta is."""
+    """Return the position of the weights of a row, their number, and the offset of their average deltas."""
     return sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
 
 
 @inlined
 def class_at(sparse_rows, f, e, columns):
-    """Return the class of entry `e` of the row of feature `f`."""
     at, size, capacity = entries(sparse_rows, f)
     return np.int64(e) if size == columns else np.int64(sparse_rows.classes[at - capacity + e])
 
@@ -323,7 +306,7 @@ def value_at(sparse_rows, e, distance, average_scale):
 
 @inlined
 def sparse_sum_of_squares(sparse_rows, average_scale):
-    """Return the sparse rows' part of `streamsvm.kernels.weights.sum_of_squares`."""
+    """Return ‖W‖² of the sparse rows (see `streamsvm.kernels.weights.sum_of_squares`)."""
     total = 0.0
     for f in range(len(sparse_rows.extents)):
         begin, size, distance = entries(sparse_rows, f)

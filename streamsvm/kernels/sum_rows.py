@@ -1,4 +1,4 @@
-"""Rows of the weights that workers copy, change, and add up again."""
+"""Copies and sums of the rows of the weights that several workers change."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from streamsvm.kernels.jit import kernel
 
 @kernel
 def mark(features, seen):
-    """Set ``seen[f]`` for all ``features``, which may repeat."""
     for p in range(len(features)):
         seen[features[p]] = True
 
 
 def unite(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the union of two ascending arrays of distinct features, and those of the second alone."""
+    """Return the union of two ascending arrays of distinct features, and the features only in the second."""
     at = np.searchsorted(first, second)
     is_fresh = np.append(first, -1)[at] != second
     return np.insert(first, at[is_fresh], second[is_fresh]), second[is_fresh]
@@ -23,7 +22,7 @@ def unite(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 @kernel
 def copy_rows(features, source, target):
-    """Copy the rows ``features`` of `source` to `target`, both of shape (n_features, K)."""
+    """Copy the rows ``features`` of `source` to `target`; both have the shape (n_features, K)."""
     for f in features:
         for c in range(target.shape[1]):
             target[f, c] = source[f, c]
@@ -31,7 +30,7 @@ def copy_rows(features, source, target):
 
 @kernel
 def add_rows(features, source, factor, target):
-    """Add `factor` times the rows ``features`` of `source` to those of `target`."""
+    """Add `factor` times the rows ``features`` of `source` to the same rows of `target`."""
     for f in features:
         for c in range(target.shape[1]):
             target[f, c] += target.dtype.type(factor) * source[f, c]

@@ -1,18 +1,18 @@
-"""What the kernels add up, by position in a float64 array of shape (N_TALLIES,).
+"""Sums that the kernels accumulate, by position in a float64 array of shape (N_TALLIES,).
 
 DUAL_SUM
-    The linear and concave terms of the dual objective: the dual is DUAL_SUM - ½‖W‖².
+    Linear and concave terms of the dual objective, which is DUAL_SUM - ½‖W‖².
 LOSS_SUM
-    The rows' losses, each times the row's cost: the primal is ½‖W‖² + LOSS_SUM.
+    Losses of the rows, each times the row's cost. The primal objective is ½‖W‖² + LOSS_SUM.
 CORRECT, VISITED, EMPTY, UNWEIGHTED
-    Rows classified correctly, all rows, rows of norm zero or of unknown label, and rows whose cost is zero:
-    the last two kinds do not enter the objective, and the last does not enter the accuracy.
+    Numbers of correct rows, of all rows, of rows with norm zero or unknown label, and of rows with cost zero.
+    The last two kinds do not enter the objective. Rows with cost zero do not enter the accuracy.
 CLOCK
-    Block steps since the average began, those of inner passes included.
+    Block steps since the average began, including inner passes.
 DUAL_DELTA
-    What DUAL_SUM of the average lacks, as `streamsvm.kernels.weights.Weights.average_delta` for the weights.
+    Like ``Weights.average_delta``: the DUAL_SUM of the average is DUAL_SUM - average_scale * DUAL_DELTA.
 
-Those before CLOCK belong to the pass in progress, the others to the whole run.
+Entries before CLOCK belong to the pass in progress, the other entries to the whole run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Tiles of dense rows, which are visited one after another from scores that one matrix product gives.
+"""Tiles: dense rows that are visited one after another, with scores from one matrix product.
 
-For B rows with scores S = X W and inner products G = X Xᵀ, the scores of row t after the steps δ of the rows
-before it are ``S[t] + Σ_{s<t} G[t, s] δ[s]``; after all of them the weights are ``W + Xᵀ δ``. In exact
-arithmetic these are the iterates of one row at a time.
+For B rows with scores S = X W and inner products G = X Xᵀ, the scores of row t after the steps δ of the
+earlier rows are ``S[t] + Σ_{s<t} G[t, s] δ[s]``. After all steps the weights are ``W + Xᵀ δ``. In exact
+arithmetic the iterates are the same as without tiles.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from streamsvm.kernels.simd import LANES, cast, lanes, load, load_like, multiply
 
 
 class Tile(NamedTuple):
-    """Up to B rows; all arrays but `moved`, `n_moved`, `at` and `clock` have the dtype of the weights."""
+    """Up to B rows. All arrays but `moved`, `n_moved`, `at` and `clock` have the dtype of the weights."""
 
-    scores: np.ndarray  # (B, K): by the weights before any of the rows is visited
-    average_scores: np.ndarray  # (B, K): by ``average_delta``; only where rows are scored without visits
+    scores: np.ndarray  # (B, K): scores before the first visit of the tile
+    average_scores: np.ndarray  # (B, K): scores by ``average_delta``; only for scoring without visits
     gram: np.ndarray  # (B, B): inner products of the rows
-    steps: np.ndarray  # (B, K): what each row is multiplied by to update the weights
-    moved: np.ndarray  # (B, K / LANES + 1) int64: first columns of the vectors in which a step is not 0
-    n_moved: np.ndarray  # (B,) int64: their number; 0 before the row is visited
-    at: np.ndarray  # (1,) int64: the row that is being visited
-    clock: np.ndarray  # (1,) float64: the visit at which the average takes all steps of the tile to be made
+    steps: np.ndarray  # (B, K): factors of each row in the update of the weights
+    moved: np.ndarray  # (B, K / LANES + 1) int64: first columns of the vectors with a non-zero step
+    n_moved: np.ndarray  # (B,) int64: number of these vectors; 0 before the row is visited
+    at: np.ndarray  # (1,) int64: row being visited
+    clock: np.ndarray  # (1,) float64: time that the average gives all steps of the tile
 
 
 @inlined
 def begin_tile_row(scores, tile, t):
-    """Write the scores of row `t` of the tile after the steps of the rows before it."""
+    """Write the scores of row `t` of the tile, after the steps of the earlier rows."""
     load_tile_scores(scores, tile.scores, t)
     like = cast(zeros(), scores)
     for s in range(t):
@@ -44,14 +44,13 @@ def begin_tile_row(scores, tile, t):
 
 @inlined
 def load_tile_scores(scores, source, t):
-    """Copy row `t` of `source`, shape (B, K), to `scores`."""
     for c in range(0, len(scores), lanes(scores)):
         store(scores, c, load(source, (t, c)))
 
 
 @inlined
 def keep_step(tile, delta, vectors, n_vectors):
-    """Keep the step of the row that is being visited, and set `delta` to zero."""
+    """Store the step of the row being visited in the tile, and set `delta` to zero."""
     t, like = tile.at[0], cast(zeros(), delta)
     for q in range(n_vectors):
         c = vectors[q]
@@ -63,7 +62,7 @@ def keep_step(tile, delta, vectors, n_vectors):
 
 @kernel
 def mark_moved(moved, n_moved, seen):
-    """Set ``seen`` of each vector of columns in which a step of a tile is not 0."""
+    """Mark in ``seen`` each vector of columns in which the tile has a non-zero step."""
     for t in range(len(n_moved)):
         for r in range(n_moved[t]):
             seen[moved[t, r] // LANES] = True
@@ -71,7 +70,6 @@ def mark_moved(moved, n_moved, seen):
 
 @kernel
 def clear_steps(steps, moved, n_moved):
-    """Set the steps of a tile to zero."""
     for t in range(len(n_moved)):
         for r in range(n_moved[t]):
             for c in range(moved[t, r], moved[t, r] + LANES):
@@ -80,7 +78,7 @@ def clear_steps(steps, moved, n_moved):
 
 @kernel
 def add_columns(target, columns, change):
-    """Add `change`, shape (n, n_columns), to some columns of `target`."""
+    """Add `change`, shape (n, n_columns), to the columns ``columns`` of `target`."""
     for f in range(len(change)):
         for j in range(len(columns)):
             target[f, columns[j]] += change[f, j]

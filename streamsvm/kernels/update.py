@@ -1,4 +1,4 @@
-"""Update the weights by the step of one row's duals."""
+"""Updates of the weights by the step of one row's duals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.kernels.tile import keep_step
 
 @inlined
 def add_vector(weights, rows, i, c, step):
-    """Add row `i` times the vector `step` to the weights, in the vector of columns that begins at `c`."""
+    """Add row `i` times the vector `step` to the weights, in the vector of columns at `c`."""
     indices, data, begin = rows.indices, rows.data, rows.indptr[i]
     for p in range(begin, rows.indptr[i + 1]):
         f = feature(indices, p, begin)
@@ -20,7 +20,7 @@ def add_vector(weights, rows, i, c, step):
 
 @inlined
 def add_vectors(weights, rows, i, delta, vectors, n_vectors):
-    """Add x_i deltaᵀ to the weights, in the vectors of `delta` that begin at ``vectors[:n_vectors]``."""
+    """Add x_i deltaᵀ to the weights, in the vectors of columns at ``vectors[:n_vectors]``."""
     indices, data = rows.indices, rows.data
     begin, end, thin = rows.indptr[i], rows.indptr[i + 1], cast(zeros(), weights)
     q = 0
@@ -38,7 +38,7 @@ def add_vectors(weights, rows, i, delta, vectors, n_vectors):
 
 @inlined
 def time_of_step(clock, tile):
-    """Return the time at which the average takes a step to be made: with a tile, where that begins."""
+    """Return the time of a step for the average: the clock, or the time of the tile."""
     if tile is None:
         return clock
     return tile.clock[0]
@@ -46,10 +46,9 @@ def time_of_step(clock, tile):
 
 @inlined
 def update_weights(rows, i, weights, tile, delta, vectors, n_vectors, time_factor, sparse_rows):
-    """Add row `i` times ``delta`` to the weights, in the vectors at ``vectors[:n_vectors]``.
+    """Add row `i` times ``delta``, in the given vectors, to the weights or to their tile; clear ``delta``.
 
-    ``average_delta`` moves by `time_factor`, which is (t / time_unit)^p, times as much. ``delta`` is set to
-    zero. With a tile, ``weights.tile``, the step is kept there instead.
+    ``average_delta`` moves by `time_factor` = (t / time_unit)^p times this step.
     """
     if tile is None:
         _add_step(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows)

@@ -1,7 +1,7 @@
-"""The weights as the kernels take them: a dense matrix, its average, and what changed in it.
+"""Weights in the form of the kernels: a dense matrix, and its average.
 
-Weights are stored feature by feature, shape (n_features, K): K is the number of classes padded to
-whole vectors, so that scoring a row is one contiguous axpy for each of its non-zeros.
+The matrix has the shape (n_features, K), where K is the number of classes padded to whole vectors. So scoring
+a row is one contiguous axpy for each non-zero.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ AVERAGE_POWER = 2  # p: iterate t has the weight 2t + 1, because rare features a
 
 
 class Weights(NamedTuple):
-    """The current weights and, if iterates are averaged, the offset of their running average.
+    """Current weights and, if iterates are averaged, the offset of their running average.
 
-    The average of the iterates w_0..w_{T-1}, in which w_s has the weight (s + 1)^p - s^p, is
-    w_T - Σ_t (t/T)^p Δw_t. With time counted in units of `time_unit`, ``average_delta`` is that sum,
-    and the average is ``current - average_scale * average_delta`` with
-    ``average_scale = (time_unit / T)^p``. Block steps are counted from where the average begins.
+    In the average of the iterates w_0..w_{T-1}, w_s has the weight (s + 1)^p - s^p. The average is
+    w_T - Σ_t (t/T)^p Δw_t, where time counts block steps since the average began. With time in units of
+    `time_unit`, ``average_delta`` is this sum, and the average is ``current - average_scale * average_delta``
+    with ``average_scale = (time_unit / T)^p``.
     """
 
     current: np.ndarray  # (n_features, K)
-    average_delta: np.ndarray  # the same shape, or (0, K) if nothing is averaged
-    time_unit: float  # block steps; infinite if nothing is averaged
-    tile: Tile | None = None  # the rows that are visited, if matrix products give their scores
+    average_delta: np.ndarray  # the same shape, or (0, K) without an average
+    time_unit: float  # block steps; infinite without an average
+    tile: Tile | None = None  # rows being visited, if matrix products give their scores
 
 
 def padded_classes(n_classes: int, dtype: np.dtype) -> int:
-    """Return the number of columns of the weights: whole vectors, which are cache lines too."""
+    """Return the number of columns of the weights: the classes, padded to whole vectors or cache lines."""
     lanes = VECTOR_BYTES // dtype.itemsize
     return -(-n_classes // lanes) * lanes
 
 
 @inlined
 def weight_at(weights, f, c, average_scale):
-    """Return a weight, or the averaged weight, in float64; 0 reads no ``average_delta``."""
+    """Return a weight in float64: the current one if `average_scale` is 0, else the averaged one."""
     w = np.float64(weights.current[f, c])
     if average_scale != 0:
         w -= average_scale * np.float64(weights.average_delta[f, c])
@@ -53,15 +53,12 @@ def weight_at(weights, f, c, average_scale):
 
 @kernel
 def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
-    """Add ‖current - average_scale * average_delta‖² of each range of classes to `sums`.
-
-    It is summed in float64, row after row. ``average_delta`` is not read if `average_scale` is 0.
-    """
+    """Add ‖W‖² of each range of classes to `sums`, in float64, for the weights of `weight_at`."""
     ranges = problem.ranges
     for f in range(weights.current.shape[0]):
         for r in range(len(ranges)):
             part, end = 0.0, min(ranges[r, 1], problem.n_classes)
-            for c in range(np.uint64(ranges[r, 0]), np.uint64(end)):  # unsigned: not from the end
+            for c in range(np.uint64(ranges[r, 0]), np.uint64(end)):  # unsigned: no check for negatives
                 w = weight_at(weights, f, c, average_scale)
                 part += w * w
             sums[r] += part
@@ -70,5 +67,5 @@ def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
 
 
 def add_up(sums: Iterable[float]) -> float:
-    """Add numbers in their order, so that threads and a cluster get the same bits on every Python."""
+    """Add numbers in order, so that threads and a cluster get the same bits on every version of Python."""
     return functools.reduce(operator.add, sums)

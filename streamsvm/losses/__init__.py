@@ -1,9 +1,9 @@
-"""Formulations of the multi-class SVM: one file each, and one line each in `LOSSES`.
+"""Formulations of the multi-class SVM: one file and one line of `LOSSES` for each.
 
-Each of them is trained through its dual. A row x of class y with duals b_j >= 0 adds M Σ_j b_j x to the
-weights of its own class and -M b_j x to those of class j (unless the loss says otherwise), and the dual
-objective is Σ of the duals' terms - ½‖W‖². A loss states how to solve the block problem of one row, and its
-value (see `streamsvm.kernels.frame.make_kernels`); the loops around that are the same for all.
+Each loss is trained through its dual. A row x of class y with duals b_j >= 0 adds M Σ_j b_j x to the weights
+of class y and -M b_j x to the weights of class j, unless the loss says otherwise. The dual objective is the
+sum of the duals' terms minus ½‖W‖². A loss solves the block problem of one row, and measures its value; the
+loops around it are shared (see `streamsvm.kernels.frame.make_kernels`).
 """
 
 from __future__ import annotations
@@ -59,5 +59,4 @@ def get_loss(name: str) -> Loss:
 
 
 def losses_with(fact: str) -> str:
-    """Return the names of the losses of which an attribute is true, for messages."""
     return ", ".join(name for name, loss in LOSSES.items() if getattr(loss, fact))

@@ -1,4 +1,4 @@
-"""What a loss states of itself: facts that settings and plans ask for, and kernels that train it."""
+"""Properties of a loss, for settings and plans, and access to its kernels."""
 
 from __future__ import annotations
 
@@ -12,108 +12,70 @@ if TYPE_CHECKING:
 
 
 FILLING = ("bcpl", "oeg")  # block solvers that make all duals of a chain positive
-# Of chains of tokens, the default first.
+# Block solvers for chains of tokens, the default first.
 ON_CHAINS = ("cached", "bcfw", "bcpl", "oeg")
-MOST_SEQUENCES = 128  # that `cached` keeps of a chain: more would make room for the better ones
-ROUNDS = 2  # of `cached`: in each it finds the best sequence and moves weight to it
+MOST_SEQUENCES = 128  # label sequences that `cached` keeps for a chain
+ROUNDS = 2  # rounds of `cached`; each finds the best sequence and moves weight to it
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A formulation of the multi-class SVM.
+    """Formulation of the multi-class SVM. NumPy and Numba are imported only with the kernels."""
 
-    The facts are light: neither NumPy nor Numba is imported before the kernels are used.
-
-    Attributes
-    ----------
-    name : str
-        What settings call it.
-    title : str
-        Its full name, with the source.
-    module : str
-        The module with its ``KERNELS``: of `streamsvm.losses`, or, for sequences, of `streamsvm.chains`.
-    solvers : tuple of str
-        Names of its block solvers, the default first.
-    margins : tuple of float
-        The margin scales M that it is defined for, the default first.
-    dense_duals : bool
-        Whether a row usually has nearly all of its duals, not few of them.
-    own_dual : bool
-        Whether the row's own class has a dual of its own.
-    extra_columns : int
-        1 if the weights have a column beyond the classes, of which each class has 1/k; else 0.
-    probabilities : {"softmax", "sparsemax"}, optional
-        What its models have as probabilities: the softmax of the scores, or their projection to the simplex.
-    pair_margins : bool
-        Whether each pair of classes may have a margin of its own.
-    label_sets : bool
-        Whether a row may have several labels.
-    parameters : tuple of str
-        The settings that are for this loss, or some others, alone.
-    common_dual : bool
-        Whether there are kernels with one dual for most wrong classes of a row, for very many classes (see
-        `streamsvm.losses.common_dual`).
-    linear_duals : bool
-        Whether the dual objective is Σ b's terms - ½‖W‖² with terms that are linear in b, over a set that
-        grows with C: all duals may then be multiplied by what C is multiplied by.
-    starts_at_means : bool
-        Whether each dual may be as large as the cost of its row whatever the others are, and adds itself to
-        the dual objective (see `streamsvm.training.class_means`).
-    sequences : bool
-        Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
-        them: these are one more row of the weights for each class.
-    class_splits : bool
-        Whether the classes may be split: the block problem over some of them alone is one of the same kind,
-        and touches the weights of no others.
-    centred : bool
-        Whether the weights are kept at the mean 0 over the classes, instead of with a column beyond them.
-    """
-
-    name: str
-    title: str
-    module: str
-    solvers: tuple[str, ...]
-    margins: tuple[float, ...] = (1.0,)
-    dense_duals: bool = False
-    own_dual: bool = False
-    extra_columns: int = 0
+    name: str  # in settings
+    title: str  # full name, with the source
+    module: str  # module with ``KERNELS``, in `streamsvm.losses` or, for sequences, in `streamsvm.chains`
+    solvers: tuple[str, ...]  # block solvers, the default first
+    margins: tuple[float, ...] = (1.0,)  # supported margin scales M, the default first
+    dense_duals: bool = False  # nearly all duals of a row are usually non-zero
+    own_dual: bool = False  # the row's own class has a dual
+    extra_columns: int = 0  # 1 if the weights have a shared column, of which each class owns 1/k
+    # Probabilities are the softmax of the scores, or their projection onto the simplex.
     probabilities: Literal["softmax", "sparsemax"] | None = None
-    pair_margins: bool = True
-    label_sets: bool = False
-    parameters: tuple[str, ...] = ()
-    common_dual: bool = False
+    pair_margins: bool = True  # pairs of classes may have different margins
+    label_sets: bool = False  # a row may have several labels
+    parameters: tuple[str, ...] = ()  # settings that apply to this loss, but not to all losses
+    common_dual: bool = False  # has kernels for very many classes (see `streamsvm.losses.common_dual`)
+    # The dual objective is linear in the duals, apart from -½‖W‖², over a set that grows with C. So all duals
+    # may be multiplied by the same factor as C.
     linear_duals: bool = False
+    # Each dual may be as large as the cost of its row, independently of the other duals, and adds itself to
+    # the dual objective (see `streamsvm.training.class_means`).
     starts_at_means: bool = False
+    # The labels of a group of rows are predicted jointly with transitions between them. The transitions are
+    # one more row of the weights for each class.
     sequences: bool = False
+    # The classes may be split, because the block problem over some of them has the same form and changes only
+    # their weights.
     class_splits: bool = False
-    centred: bool = False
+    centred: bool = False  # the weights have mean 0 over the classes instead of a shared column
 
     @property
     def has_inner_passes(self) -> bool:
-        """True if a visit over the classes of a row's duals alone is cheaper than one over all classes."""
+        """True if a visit over the classes with a dual is cheaper than a visit over all classes."""
         return not self.dense_duals and not self.sequences
 
     @property
     def by_classes(self) -> Loss:
-        """The loss in the form that is trained if the classes are split."""
+        """The form of the loss that is trained if the classes are split."""
         return dataclasses.replace(self, extra_columns=0, centred=True) if self.extra_columns else self
 
     def extra_rows(self, n_classes: int) -> int:
-        """Return the number of rows of the weights beyond the features."""
+        """Return the number of rows of the weights after the features."""
         return n_classes if self.sequences else 0
 
     def max_duals(self, n_classes: int, solver: str | None = None) -> int:
-        """Return the most duals that a row can have, with the default solver or another."""
+        """Return the largest number of duals of a row, with the default solver or another."""
         if self.sequences:
             return n_classes**2 if self._has_pairs(solver) else MOST_SEQUENCES
         return n_classes if self.own_dual else n_classes - 1
 
     def dual_ids(self, n_classes: int, solver: str | None = None) -> int:
-        """Return how many ids the duals of a row may have: those of classes, or of pairs of classes."""
+        """Return the number of possible ids of duals: classes, or pairs of classes."""
         return n_classes**2 if self._has_pairs(solver) else n_classes
 
     def has_distinct_ids(self, solver: str | None = None) -> bool:
-        """Return True if no two duals of a row have one id."""
+        """Return True if the duals of a row have distinct ids."""
         return not self.sequences or self._has_pairs(solver)
 
     def _has_pairs(self, solver: str | None) -> bool:
@@ -127,11 +89,10 @@ class Loss:
 
     @functools.cached_property
     def common_kernels(self) -> Kernels:
-        """The kernels with a common dual."""
         return self._kernels("common_dual")[self.name]
 
     def kernels_of(self, solver: str) -> Kernels:
-        """Return the kernels with a block solver."""
+        """Return the kernels with the block solver `solver`."""
         if solver == self.solvers[0]:
             return self.kernels
         others = self._kernels(self.module if self.sequences else "published")

@@ -1,26 +1,25 @@
-"""Weston-Watkins with very many classes: most wrong classes of a row have one dual in common.
+"""Weston-Watkins with very many classes, where most wrong classes of a row share one dual.
 
-The losses of `streamsvm.losses.weston_watkins`, solved exactly as there, with weights that stay sparse. While
-the weights are zero all classes have equal scores, so that each row gets equal duals for all of them, and its
-features weights for all of them. But only differences of scores matter. So the weights are stored as V, with
+The losses and their solutions are the same as in `streamsvm.losses.weston_watkins`, but the weights stay
+sparse. With zero weights all classes have equal scores. Each row then gets equal duals for all classes, and
+its features get weights for all classes. But only differences of scores matter, so V is stored, with
 
     w_j = v_j + g,    g = -(1/k) Σ_c v_c,
 
-since Σ_j w_j = 0; g, which all classes share, is not stored. The classes with v_jᵀx = 0 have one score, and
-one dual b_0 in the row's block problem. A row's duals are kept as this *common dual* of all wrong classes
-that are not listed, under the id k, and a list of those that differ. A step moves
+because Σ_j w_j = 0. The shared vector g is not stored. The classes with v_jᵀx = 0 have the same score, and
+the same dual b_0 in the row's block problem. A row stores this *common dual* of all unlisted wrong classes
+under the id k, and a list of the other duals. A step moves
 
-    v_j by -M (Δb_j - Δb_0) x for the listed wrong classes, and v_y by M (Σ_j Δb_j + Δb_0) x:
+    v_j by -M (Δb_j - Δb_0) x for the listed wrong classes, and v_y by M (Σ_j Δb_j + Δb_0) x.
 
-g moves by -MΔb_0 x, so each w_j moves as it should, and classes that are not listed get no weights. In the
-block problem the common dual is one more term, n_0 clip(v_0 - γ, 0, U) for the n_0 classes that have it. And
+This moves g by -MΔb_0 x, so each w_j moves correctly, and unlisted classes get no weights. In the block
+problem the common dual is one more term, n_0 clip(v_0 - γ, 0, U), for the n_0 classes that share it. And
 
     ‖W‖² = Σ_j ‖v_j‖² - k‖g‖².
 
-One thing is not exact, in the first pass: classes with a score of at most `Problem.near` in size are taken to
-have a score of 0. Otherwise rows of the first pass in which the common dual is positive would list
-all classes with other scores, however small, and give them weights. Such a step is feasible all the same,
-and in later passes all are exact.
+In the first pass, absolute scores of at most `Problem.near` count as 0. Otherwise rows with a positive common
+dual would list all classes with other scores, however small, and give them weights. Such steps of the first
+pass are feasible, but only later passes are exact.
 """
 
 from __future__ import annotations
@@ -67,19 +66,19 @@ from streamsvm.kernels.weights import AVERAGE_POWER
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
-_AT_ONCE = 64  # vectors of losses that are added in the dtype of the scores, before float64
-_TINY = 1e-37  # above 0 in float32, too
+_AT_ONCE = 64  # vectors of losses added in the dtype of the scores before float64
+_TINY = 1e-37  # positive in float32
 
 
 # -- candidates ------------------------------------------------------------------------------------
 
-# Classes that may have a dual of their own after the visit: the first `m` entries of ``scratch.ids``,
-# ``scratch.before`` and ``scratch.v``. They have a bit in ``scratch.lanes``.
+# Candidates for a dual of their own are the first `m` entries of ``scratch.ids``, ``scratch.before`` and
+# ``scratch.v``. They have a bit in ``scratch.lanes``.
 
 
 @inlined
 def _add(c, dual, scratch, m, n_vectors):
-    """Append class `c`, whose old dual is `dual`, to the `m` candidates; return the number of vectors."""
+    """Append class `c` with the old dual `dual` to the `m` candidates; return the number of vectors."""
     scratch.ids[m] = c
     scratch.before[m] = dual
     return mark_class(c, scratch, n_vectors)
@@ -87,7 +86,7 @@ def _add(c, dual, scratch, m, n_vectors):
 
 @inlined
 def _add_listed(old, i, k, scratch, n_vectors):
-    """Append the listed classes; return their number, that of vectors, their sum, and b_0."""
+    """Append the listed classes; return their number, the number of vectors, the duals' sum, and b_0."""
     m, total, common = 0, 0.0, 0.0
     for r in range(np.int64(old.counts[i])):
         c = np.int64(old.ids[old.at[i] + r])
@@ -103,10 +102,9 @@ def _add_listed(old, i, k, scratch, n_vectors):
 
 @inlined
 def _add_others(least, either_sign, common, n_classes, scratch, m, n_vectors):
-    """Append the other classes with a score, or if `either_sign` a size of it, of at least `least` > 0.
+    """Append other classes with a score (absolute if `either_sign`) that is at least `least` or NaN.
 
-    NaN counts as more, so that damaged numbers are not overlooked. `common` is the old dual of the classes.
-    Returns the number of candidates and the number of vectors.
+    Their old dual is `common`. Returns the number of candidates and the number of vectors.
     """
     thin = cast(zeros(), scratch.scores)
     for first in range(0, n_classes, LANES):  # the padding has no weights
@@ -124,10 +122,7 @@ def _add_others(least, either_sign, common, n_classes, scratch, m, n_vectors):
 
 @inlined
 def _best_wrong_class(y, n_classes, scores):
-    """Return the class other than `y` with the largest score, the first of equals; `y` if there is no other.
-
-    A class whose score is NaN may be returned instead, so that damage stays visible.
-    """
+    """Return the first wrong class with the largest score, or with NaN; `y` if there is no wrong class."""
     L = lanes(scores)
     own, lowest = scores[y], scores.dtype.type(-np.inf)
     scores[y] = lowest
@@ -150,7 +145,7 @@ def _best_wrong_class(y, n_classes, scores):
 
 @inlined
 def _is_right(y, best, scores):
-    """Return True if class `y` is predicted, not `best`: of equal scores, the first class wins."""
+    """Return True if class `y` is predicted instead of `best`; ties go to the first class."""
     return best == y or not ((scores[best] > scores[y]) | ((scores[best] == scores[y]) & (best < y)))
 
 
@@ -159,7 +154,7 @@ def _is_right(y, best, scores):
 
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
-    """As `streamsvm.kernels.weights.sum_of_squares`, of W = V less its mean over the classes."""
+    """Like `streamsvm.kernels.weights.sum_of_squares`, but for W, which is V minus the mean of all v_j."""
     n_classes, total = problem.n_classes, 0.0
     for f in range(len(sparse_rows.extents)):
         begin, size, distance = entries(sparse_rows, f)
@@ -181,7 +176,6 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     curvature, terms = curve.curvature, curve.terms(f"{name}_common")
 
     def losses(y, problem, scores):
-        """Return the loss of a row with these scores, and its wrong class with the largest score."""
         best = _best_wrong_class(y, problem.n_classes, scores)
         own = np.float64(scores[y])
         loss, c = 0.0, 0
@@ -197,13 +191,12 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             while c < problem.n_classes:
                 loss += value(1.0 - problem.margin * (own - scores[c]), problem)
                 c += 1
-            loss -= value(1.0, problem)  # of the own class
+            loss -= value(1.0, problem)  # without the own class
         return loss, best
 
     losses = inlined(losses, name=f"{name}_common_losses")
 
     def add_terms(y, inverse, shrink, problem, old_sum, scratch, begin, end):
-        """Write v of the candidates `begin` to `end`."""
         scores, ids, before, v = scratch.scores, scratch.ids, scratch.before, scratch.v
         own = np.float64(scores[y])
         for r in range(begin, end):
@@ -213,14 +206,11 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     add_terms = inlined(add_terms, name=f"{name}_common_add_terms")
 
     def solve(y, best, norm2, C, problem, n_old, old_sum, common, n_vectors, scratch):
-        """Solve the block problem of a row, of which `best` is the wrong class with the largest score.
+        """Solve the block problem of a row with the best wrong class `best`; write duals to ``scratch.v``.
 
-        Returns the number of candidates, that of vectors, and the new common dual. The new duals of the
-        candidates are in ``scratch.v``.
-
-        As the plain solver begins with the classes listed, this does with these and `best`: their γ is not
-        above that of all classes, and those that can get a dual by it join. If the classes with a score of 0
-        are among these, those with larger scores join first, then all others with other scores.
+        Returns the number of candidates, the number of vectors, and the new common dual. The solver begins
+        with the listed classes and `best`. Classes that can get a dual at their γ join. If classes with a
+        score of 0 can get one, all classes with a non-zero score join, too.
         """
         scores, v, k, margin = scratch.scores, scratch.v, problem.n_classes, problem.margin
         inverse = 1.0 / (margin * margin * norm2)
@@ -235,7 +225,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         gamma = threshold_newton(
             v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m * shrink, old_sum * shrink
         )
-        # Where v is γ, for a class that is not listed.
+        # Score at which v is γ, for an unlisted class.
         limit = np.float64(scores[y]) + ((slope * gamma - (old_sum + common)) / inverse - 1.0) / margin
         n = m
         near = max(problem.near, _TINY)
@@ -243,13 +233,13 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         gamma = solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch)
         top = ((1.0 - margin * np.float64(scores[y])) * inverse + (common + old_sum)) * shrink
         new_common = 0.0
-        if not top <= gamma:  # the dual of classes with a score of 0 is not 0
+        if not top <= gamma:  # classes with a score of 0 have a dual
             n = m
             m, n_vectors = _add_others(near, True, common, k, scratch, n, n_vectors)
             gamma = solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch)
             n_same = k - 1 - m
             if n_same > 0 and top > gamma:
-                # Between 0 and U the common dual is linear in γ: it changes the right side.
+                # Between 0 and U the common dual is linear in γ, so it changes the right side.
                 steeper = slope + n_same
                 gamma = threshold_newton(
                     v, m, upper, UNBOUNDED, steeper, -n_same * top / steeper, gamma, top, top
@@ -265,7 +255,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         return m, n_vectors, new_common
 
     def solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch):
-        """Find γ of `m` candidates, from `gamma`, that of the first `n`."""
+        """Find γ of `m` candidates, starting at the γ of the first `n`."""
         add_terms(y, inverse, 1.0 / slope, problem, old_sum, scratch, n, m)
         if m > n:
             upper = upper_of(C)
@@ -280,7 +270,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     def set_duals(y, C, problem, n_old, m, common, new_common, scratch, buffer, at):
         """Round the new duals, write them to the buffer, and set ``delta``.
 
-        Returns the number written, the old dual terms and their change, and whether a dual changed.
+        Returns the number written, the old dual terms, their change, and whether a dual changed.
         """
         delta, v, before, keep = scratch.delta, scratch.v, scratch.before, len(buffer.ids) > 0
         kind, margin, k = delta.dtype.type, problem.margin, problem.n_classes
@@ -291,7 +281,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         for r in range(m):
             b, c = kind(v[r]), scratch.ids[r]
             if r >= n_old and b == rounded and before[r] == common:
-                continue  # as the classes that are not listed
+                continue  # has the common dual again
             listed += 1
             step = np.float64(b) - before[r]
             delta[c] = -margin * (step - common_step)
@@ -336,7 +326,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             n_vectors = mark_class(y, scratch, 0)
             n_old, n_vectors, old_sum, common = _add_listed(old, i, k, scratch, n_vectors)
             old_sum += (k - 1 - n_old) * common
-            score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)  # less what all classes share
+            score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)  # without gᵀx
             loss, best = losses(y, problem, scratch.scores)
             m, n_vectors, new_common = solve(
                 y, best, rows.norm2[i], C, problem, n_old, old_sum, common, n_vectors, scratch

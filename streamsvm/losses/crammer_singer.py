@@ -1,4 +1,4 @@
-"""Crammer-Singer: the wrong class with the largest score adds to the loss, if it is inside the margin.
+"""Crammer-Singer: the loss is the hinge of the largest slack.
 
     min ½‖w‖² + C Σ_i φ(1 + max_{j≠y_i} w_jᵀx_i - w_yᵀx_i)    cs: φ(z) = max(z, 0);  cs2: φ(z) = max(z, 0)²
 
@@ -22,7 +22,7 @@ from streamsvm.losses.threshold import UNBOUNDED
 
 
 def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
-    """Make the kernels with a form of the hinge; `find_threshold` as `find_newton`."""
+    """Make the kernels for one form of the hinge; `find_threshold` has the arguments of `find_newton`."""
     value, curve, upper_of = hinge
 
     def loss_of(row, n, problem, scratch):

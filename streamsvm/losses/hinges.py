@@ -1,15 +1,14 @@
-"""The hinge of one slack z, and its squared and smoothed forms; and what curves a dual objective.
+"""The hinge, squared hinge and smoothed hinge of one slack z, and the curvature of their duals.
 
-A loss C φ(z) has a dual b in [0, U]. The dual objective has the term b less a `Curve` ½ρ'b², and its second
-derivative ρ' divided by M²‖x‖² is the ρ of the block problems.
+A loss C φ(z) has a dual b in [0, U]. The dual objective has the term b minus a `Curve` ½ρ'b². Its second
+derivative ρ', divided by M²‖x‖², is the ρ of the block problems.
 
                      φ(z)                         curve         ρ'       U
     hinge            max(z, 0)                    0             0        C
     squared hinge    max(z, 0)²                   b²/4C         1/2C     ∞
     smoothed hinge   z²/2ε up to ε, then z - ε/2  εb²/2C        ε/C      C
 
-A loss may charge each class by itself, C Σ_j φ(z_j), or the largest slack alone; then b is the sum of the
-row's duals.
+A loss may charge each class, C Σ_j φ(z_j), or only the largest slack. Then b is the sum of the row's duals.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from streamsvm.losses.threshold import UNBOUNDED
 
 
 class Curve(NamedTuple):
-    """What the dual objective loses by a dual or by the sum of a row's duals, as inlined functions."""
+    """Concave part of the dual objective by each dual or by their sum, as inlined functions."""
 
-    curvature: Any  # (C, problem) -> its second derivative
-    value: Any  # (b, C, problem) -> its value
+    curvature: Any  # (C, problem) -> second derivative
+    value: Any  # (b, C, problem) -> value to subtract
 
     def terms(self, name: str) -> Any:
-        """Return the terms of duals: they less the curve."""
+        """Return the terms of duals: b minus the curve."""
         if self is STRAIGHT:
             return linear_terms
         value = self.value
         return inlined(lambda b, C, problem: b - value(b, C, problem), name=f"{name}_terms")
 
     def sum_term(self, name: str) -> Any:
-        """Return the term of the sum of duals, which count as `linear_terms` already."""
+        """Return the term of the sum of duals without its linear part, which `linear_terms` has."""
         if self is STRAIGHT:
             return no_sum_term
         value = self.value
@@ -44,7 +43,7 @@ class Curve(NamedTuple):
 
 
 class Hinge(NamedTuple):
-    """A form of the hinge, as inlined functions of numbers or of vectors of them."""
+    """Form of the hinge, as inlined functions of numbers or vectors."""
 
     value: Any  # (z, problem) -> φ(z)
     curve: Curve

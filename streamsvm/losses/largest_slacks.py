@@ -1,20 +1,19 @@
-"""Losses of the largest slacks: what Crammer-Singer, top-m and sparsemax share.
+"""Losses of the largest slacks: the shared part of Crammer-Singer, top-m and sparsemax.
 
 With the slacks z_j = 1 - (w_y - w_j)ᵀx of the wrong classes j, and b_j in [0, U], Σ b <= Z, the block problem
 of a row is
 
-    min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = z_j / ‖x‖² + b_j + Σb,
+    min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = z_j / ‖x‖² + b_j + Σb.
 
-and its solution b_j = clip((u_j - γ) / (1 + ρ), 0, U) with the one scalar γ for which Σ_j b_j = min(γ/κ, Z).
-ρ is 0 but for sparsemax.
+Its solution is b_j = clip((u_j - γ) / (1 + ρ), 0, U) with the scalar γ for which Σ_j b_j = min(γ/κ, Z).
+Only sparsemax has ρ > 0.
 
 If C‖x‖² is small, all u_j are near 1/‖x‖², which is many times C, and u_j - γ would be mostly rounding error.
-So with p, the candidate of the largest u, the solvers work on
+So the solvers work relative to the candidate p with the largest u, on
 
     d_j = u_j - u_p = (b_j - b_p) + (s_j - s_p) / ‖x‖² <= 0
 
-and find θ = γ - u_p: then b_j = clip((d_j - θ) / (1 + ρ), 0, U), and Σ b = min((u_p + θ)/κ, Z).
-If C‖x‖² is large, C enters nothing else.
+and find θ = γ - u_p. Then b_j = clip((d_j - θ) / (1 + ρ), 0, U), and Σ b = min((u_p + θ)/κ, Z).
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ from streamsvm.kernels.simd import (
 from streamsvm.losses.hinges import STRAIGHT, Curve
 from streamsvm.losses.threshold import threshold_newton
 
-_MOST_TOPS = 8  # classes that may take the place of the largest u
+_MOST_TOPS = 8  # attempts to find the largest u
 
 
 @inlined
 def largest_slack(row, n, scratch):
-    """Return the slack of the class with the largest score among those with a dual; -infinity if none."""
+    """Return the largest slack of the classes with a dual; -infinity without any."""
     zero = zeros()
     best = zero - np.inf
     for r in range(n):
@@ -59,10 +58,7 @@ def largest_slack(row, n, scratch):
 
 @inlined
 def _write_d(row, n, inverse, score, dual, largest, scratch):
-    """Write (b_j - dual) + (s_j - score) / ‖x‖², at most `largest` in spite of rounding.
-
-    In lanes without a dual that is -infinity; NaN stays, and is seen. Returns the largest.
-    """
+    """Write (b_j - dual) + (s_j - score) / ‖x‖², at most `largest`; return the maximum before this limit."""
     zero = zeros()
     top = zero - np.inf
     for r in range(n):
@@ -76,7 +72,6 @@ def _write_d(row, n, inverse, score, dual, largest, scratch):
 
 @inlined
 def _position(v, m, value):
-    """Find the first of `m` entries that is at least `value`, or NaN; 0 if there is none."""
     j = 0
     while j < m:
         hits = not_below(load(v, j), value)
@@ -88,14 +83,12 @@ def _position(v, m, value):
 
 @inlined
 def _numbers_at(p, scratch):
-    """Return the score and the old dual at a position."""
     c = scratch.vectors[p >> LOG_LANES] + (p & (LANES - 1))
     return np.float64(scratch.scores[c]), scratch.old[c]
 
 
 @inlined
 def _nearest(d, m, theta):
-    """Find the position of the entry next to `theta`."""
     nearest, distance = 0, np.inf
     for r in range(m):
         if abs(d[r] - theta) < distance:
@@ -105,14 +98,13 @@ def _nearest(d, m, theta):
 
 @inlined
 def write_d(row, n, inverse, scratch):
-    """Write d relative to the largest u; return that u, less what duals add to it, its score and its dual.
+    """Write d relative to the largest u, u_p; return u_p without terms of duals, and the score and dual of p.
 
-    Where b is lost beside s / ‖x‖², the largest of rounded u may not be the largest: then others are above
-    it by their differences.
+    If b is negligible beside s / ‖x‖², rounding may hide the largest u. Differences then reveal larger ones.
     """
     m = n * LANES
     top = _write_d(row, n, inverse, row.own_score, 0.0, np.inf, scratch)
-    if top == -np.inf:  # no class listed has a dual
+    if top == -np.inf:  # no listed class has a dual
         return top, row.own_score - 1.0, 0.0
     score, dual = _numbers_at(_position(scratch.v, m, top), scratch)
     for _ in range(_MOST_TOPS):
@@ -126,13 +118,13 @@ def write_d(row, n, inverse, scratch):
 
 @inlined
 def least_theta(most, slope, u_top):
-    """Return a lower bound of θ where duals have none: the largest of them, -θ, is at most their sum."""
+    """Return a lower bound of θ without a bound U: the largest dual, -θ, is at most the sum of the duals."""
     return -min(most, u_top * slope / (1.0 + slope))
 
 
 @inlined
 def find_newton(d, m, upper, most, slope, u_top, dual, problem):
-    """Find θ, from what the largest of the old duals suggests."""
+    """Find θ by Newton's method, starting at the largest old dual."""
     low = -u_top if upper < most else least_theta(most, slope, u_top)
     guess = -dual if low < -dual < 0.0 else low
     return threshold_newton(d, m, upper, most, slope, u_top, low, 0.0, guess)
@@ -152,32 +144,30 @@ def make_kernels_of_largest(
 
     Parameters
     ----------
-    name : str
-        As for `make_kernels`.
     loss_of : inlined function
-        ``loss_of(row, n, problem, scratch)`` is the loss of a row.
+        ``loss_of(row, n, problem, scratch)`` returns the loss of a row.
     bounds : inlined function
-        ``bounds(C, problem)`` is U, Z.
+        ``bounds(C, problem)`` returns U and Z.
     find_threshold : inlined function
-        ``find_threshold(d, m, upper, most, slope, u_p, dual, problem)`` is θ of `m` entries d, which have
-        room for a vector more; `dual` is the old one of p. Both bounds and `dual` are times 1 + ρ.
+        ``find_threshold(d, m, upper, most, slope, u_p, dual, problem)`` returns θ for `m` entries d, which
+        have room for another vector. `dual` is the old dual of p. Bounds and `dual` are multiplied by 1 + ρ.
     of_each, of_sum : Curve
-        What the dual objective loses by each dual, and by their sum. The second derivative divided by ‖x‖² is
-        ρ of the first, and κ - 1 of the second: of several own classes, κ less 1 over their number.
+        Curves of each dual and of their sum. Their second derivatives divided by ‖x‖² are ρ and, for n own
+        classes, κ - 1/n.
     has_two_bounds : bool
-        Whether U and Z may both bind.
+        Whether U and Z may both be active.
     """
     curvature_of_each, curvature_of_sum = of_each.curvature, of_sum.curvature
 
     def threshold(row, n, u_p, score, dual, growth, upper, most, problem, scratch):
-        """Find θ, if u_p is positive, else 0 or NaN; and the score and old dual that d is relative to."""
+        """Return θ, and the score and old dual of the entry it is relative to; 0 or NaN unless u_p > 0."""
         m = n * LANES
         inverse, coupling = 1.0 / row.norm2, 1.0 / row.n_own
         if not u_p > 0.0:
             return -max(u_p, 0.0), score, dual
         slope = growth / (coupling + curvature_of_sum(row.C, problem) * inverse)
         theta = find_threshold(scratch.v, m, upper, most, slope, u_p, growth * dual, problem)
-        if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
+        if has_two_bounds:  # γ may be far below u_p; the nearest u keeps more digits
             p = _nearest(scratch.v, m, theta)
             theta -= scratch.v[p]
             score, dual = _numbers_at(p, scratch)
@@ -191,8 +181,8 @@ def make_kernels_of_largest(
     def solve(row, n, problem, pairs, scratch):
         """Solve by Blondel et al. (2014), Algorithm 1.
 
-        A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution for some of the classes,
-        among them all with b_j > 0. The loss needs those inside the margin, too.
+        A class with b_j = 0 keeps it unless u_j > γ. The solution for some of the classes, including all with
+        b_j > 0, is at most γ. The loss also needs the classes inside the margin.
         """
         inverse = 1.0 / row.norm2
         growth = 1.0 + curvature_of_each(row.C, problem) * inverse
@@ -214,7 +204,7 @@ def make_kernels_of_largest(
             if total > most:  # by rounding
                 for p in range(m):
                     scratch.v[p] *= most / total
-        limit = score + (dual + theta) * row.norm2  # where u_j is γ, if b_j = 0
+        limit = score + (dual + theta) * row.norm2  # where u_j = γ if b_j = 0
         return loss, min(limit, row.own_score - 1.0)
 
     def measure(row, n, problem, pairs, scratch):

@@ -1,35 +1,30 @@
-"""Lee-Lin-Wahba: every wrong class whose own score is above -1 adds to the loss.
+"""Lee-Lin-Wahba: the loss is the sum of hinges of the wrong classes' own scores.
 
     min ½‖W‖² + C Σ_i Σ_{j≠y_i} φ(1 + w_jᵀx_i)    subject to Σ_c w_c = 0
 
 with the hinge or the squared hinge φ (see `streamsvm.losses.hinges`). The duals b_ij in [0, U] of the wrong
-classes make W̃ with w̃_j = -Σ_i b_ij x_i, and subtracting the mean over the k classes makes W. To keep updates
-sparse the weights are stored as W̃ and one column more, g = Σ_i x_i Σ_j b_ij = -Σ_c w̃_c:
+classes give W̃ with w̃_j = -Σ_i b_ij x_i, and W is W̃ minus its mean over the k classes. To keep updates
+sparse, W̃ is stored with a shared column g = Σ_i x_i Σ_j b_ij = -Σ_c w̃_c:
 
     w_c = w̃_c + g / k,    s_c = w̃_cᵀx + gᵀx / k
 
-After some visits the learner subtracts the mean over the classes from W̃ and sets g to 0, which changes no
-w_c (see `streamsvm.kernels.centre`): g grows with n, and would in float32 drown how the classes differ.
+Because g grows with n, its rounding in float32 would hide differences between classes. So the learner
+regularly centres W̃ and clears g, which changes no w_c (see `streamsvm.kernels.centre`).
 
 The block problem of row i over b in [0, U]^{k-1},
 
     min ½ bᵀ((1 + ρ)I - 11ᵀ/k) b - uᵀb,    u_j = (1 + s_j) / ‖x‖² + b_j - Σb/k,
 
-in which ρ is the curvature of φ divided by ‖x‖², is solved by b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ)
-and the one scalar γ <= 0 for which Σ_j b_j = -k (1 + ρ) γ (see `streamsvm.losses.threshold`). A class that
-enters lowers γ, and so pulls others in: all wrong classes are candidates, and a row has many duals, most of
-them at C.
+where ρ is the curvature of φ divided by ‖x‖², has the solution b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ)
+and the scalar γ <= 0 for which Σ_j b_j = -k (1 + ρ) γ (see `streamsvm.losses.threshold`). Each class with a
+dual lowers γ and so admits other classes. Rows have many duals, mostly at C, and all classes are candidates.
 
-If the classes are split, the mean of the weights stands still while groups of classes meet. The dual
-objective, Σ terms - ½‖W̃‖² + ‖g‖²/2k, is coupled between the classes by g alone, and ‖g‖²/2k is convex: its
-tangent at the present g is below it. With the tangent in its place each class is a problem of its own, and
-what raises this lower bound raises the objective. Its block problem has the solution of
-`streamsvm.losses.one_vs_rest`, of the wrong classes alone. The weights are then kept as W itself, without a
-column of the sum: the learner subtracts the mean of all classes where they have moved before it next looks
-at them.
+If the classes are split, g couples the classes in the dual objective, Σ terms - ½‖W̃‖² + ‖g‖²/2k. The
+convex term ‖g‖²/2k is replaced by its tangent, a lower bound. Each class then has a problem of its own, which
+`streamsvm.losses.one_vs_rest` solves, and any increase also raises the objective. The weights are W without a
+shared column; the learner subtracts the mean where weights have moved, before it next visits the classes.
 
-Alber et al. (2017), Algorithms 1 and 2, make coordinate steps, and wait for the mean as well; their gradient
-has the sign of the problem in -W.
+Alber et al. (2017), Algorithms 1 and 2, make coordinate steps; their gradient belongs to the problem in -W.
 """
 
 from __future__ import annotations
@@ -49,7 +44,7 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
-    """Add ‖W‖² to `sums`, with 1/k of the last column in each class (see `sum_of_squares`)."""
+    """Like `sum_of_squares`, but each class includes 1/k of the shared column."""
     k, total = problem.n_classes, sums[0]
     for f in range(weights.current.shape[0]):
         shared = weight_at(weights, f, k, average_scale) / k

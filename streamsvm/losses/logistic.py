@@ -2,13 +2,13 @@
 
     min ½‖W‖² + C Σ_i (log Σ_c exp(w_cᵀx_i) - w_yᵀx_i)
 
-The duals of a row are b_j = C p_j for the wrong classes, where p is a distribution over all classes, so that
-p_y = 1 - Σb/C. They add Σb x to w_y and -b_j x to w_j, and the dual objective has the entropy -C Σ_c p_c log
-p_c. b = 0 is feasible and adds nothing. With b_y = C - Σb for the own class, the block step of row i has
+The duals of a row are b_j = C p_j for the wrong classes, with a distribution p over all classes, so
+p_y = 1 - Σb/C. They add Σb x to w_y and -b_j x to w_j. The dual objective has the entropy -C Σ_c p_c log p_c.
+b = 0 is feasible and contributes 0. With b_y = C - Σb for the own class, the block step of row i solves
 
-    log p_c + ‖x‖²C p_c = s_c + ‖x‖² b_c - θ    for all classes c, with the θ for which Σ p_c = 1,
+    log p_c + ‖x‖²C p_c = s_c + ‖x‖² b_c - θ    for all classes c, with the θ for which Σ p_c = 1.
 
-in which p_c is a value of Lambert's W function. Nearly all duals are positive.
+Each p_c is a value of Lambert's W function. Nearly all duals are positive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _THIRD = 1.0 / 3.0
 
 @inlined
 def _entropy_terms(b, C, problem):
-    return select(above(b, 0.0), b * (np.log(C) - log(b)), 0.0)  # b / C may be 0
+    return select(above(b, 0.0), b * (np.log(C) - log(b)), 0.0)  # b / C may underflow to 0
 
 
 @inlined
@@ -38,7 +38,7 @@ def _measure(row, n, problem, pairs, scratch):
     top = row.own_score
     for c in range(problem.n_classes):
         top = max(top, np.float64(scratch.scores[c]))
-    total = np.exp(row.own_score - top)  # the score of the own class is hidden
+    total = np.exp(row.own_score - top)  # the own class, whose score is hidden
     for c in range(problem.n_classes):
         total += np.exp(np.float64(scratch.scores[c]) - top)
     return np.log(total) + (top - row.own_score)
@@ -46,7 +46,7 @@ def _measure(row, n, problem, pairs, scratch):
 
 @inlined
 def _exp_of_minus(d):
-    """Return exp(-d): Newton's changes soon are so small that its series is faster."""
+    """Return exp(-d), by its series for the small changes of late Newton steps."""
     if abs(d) < 0.01:
         return 1.0 - d * (1.0 - d * 0.5 * (1.0 - d * _THIRD * (1.0 - d * 0.25 * (1.0 - d * 0.2))))
     return np.exp(-d)
@@ -54,12 +54,12 @@ def _exp_of_minus(d):
 
 @allocating
 def _solve_block(row, k, scratch):
-    """Write the new duals of the wrong classes, over which and class y p is a distribution.
+    """Write the new duals of the wrong classes.
 
-    With u = ‖x‖²C p and x = log u the equations are F_c = u_c + x_c - z_c + θ = 0 and Σ u_c = ‖x‖²C: convex
-    in x. Newton's method for x and θ together starts at a θ below the solution and at an x above that of this
-    θ, from where it does not overshoot. With the softmax p⁰ of z, θ >= log Σ exp z - log ‖x‖²C - ‖x‖²C Σ
-    (p⁰)²: a solution is flatter than the softmax, and exp is convex.
+    With u = ‖x‖²C p and x = log u, the equations F_c = u_c + x_c - z_c + θ = 0 and Σ u_c = ‖x‖²C are convex
+    in x. Newton's method for x and θ starts where it does not overshoot: at a θ below the solution, and an x
+    above the solution for this θ. For the softmax p⁰ of z, θ >= log Σ exp z - log ‖x‖²C - ‖x‖²C Σ (p⁰)²,
+    because a solution is flatter than the softmax, and exp is convex.
     """
     total = row.norm2 * row.C
     z, x, u, shrink = np.empty((4, k))
@@ -99,7 +99,7 @@ def _solve_block(row, k, scratch):
             change = (u[c] + x[c] - z[c] + theta) * shrink[c]
             x[c] -= change
             u[c] *= _exp_of_minus(change)
-            # What is left of F_c is u change²/2; for large u the change is rounding at last.
+            # The remainder of F_c is u change²/2. For large u the change is only rounding in the end.
             is_solved &= not change * change > max(1e-16 / max(u[c], 1.0), 1e-30)
         if is_solved:
             break

@@ -1,4 +1,4 @@
-"""Block solvers of the papers, to compare with: `KERNELS` by loss and name of the solver.
+"""Block solvers of the papers, for comparison: `KERNELS` by loss and solver name.
 
 Weston-Watkins by sorting (Wang & Scott 2021, Algorithm 2), and by Shark's solver (Igel et al. 2008);
 Crammer-Singer by sorting (Blondel et al. 2014, Algorithm 2), with d and θ as in `largest_slacks`.
@@ -16,38 +16,27 @@ from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE
 from streamsvm.losses.largest_slacks import least_theta
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
-_STEPS = 10  # of Shark's solver, at most, for each class
-_TOLERANCE = 1e-3  # of its slacks
+_STEPS = 10  # maximum number of Shark's steps for each class
+_TOLERANCE = 1e-3  # tolerance of Shark's slacks
 
 
 @allocating
 def find_by_sorting(v, m, upper, slope, guess):
     """Find γ with Σ clip(v_j - γ, 0, upper) = slope γ, by sorting: Wang & Scott (2021), Algorithm 2.
 
-    Parameters
-    ----------
-    v : ndarray of float64, shape (m + 8,) or larger
-        Linear term in the first `m` entries, of which those <= 0 are inactive; the eight entries after them
-        are overwritten.
-    upper : float
-        Upper bound of each b_j.
-    slope : float
-        1 in the paper; positive.
-    guess : float
-        Not needed.
+    `v` is float64 and has room for m + 8 entries, the last eight of which are overwritten. Entries <= 0 are
+    inactive. `slope` is positive, and 1 in the paper. `guess` is unused.
 
-    Notes
-    -----
     The sweep goes down through the breakpoints v_j (b_j leaves 0) and v_j - upper (b_j reaches its bound),
-    the latter first among equals. The candidate γ of an interval solves the problem as soon as it is not
-    below the interval's lower end; the other conditions of Subroutine 5 hold by the order of the sweep.
-    Testing only this one cannot miss the solution through rounding.
+    the latter first among equals. The candidate γ of an interval is the solution once it is not below the
+    interval's lower end. The other conditions of Subroutine 5 follow from the order of the sweep. Testing
+    only this condition cannot miss the solution through rounding.
     """
     top = np.sort(v[:m])[::-1]
     n_positive = np.sum(top > 0)
-    n_upper = 0  # at the bound: top[:n_upper]
-    n_free = 0  # inside (0, upper): the n_free entries that follow
-    total = 0.0  # their sum
+    n_upper = 0  # entries at the bound: top[:n_upper]
+    n_free = 0  # entries inside (0, upper): the next n_free
+    total = 0.0  # sum of these entries
     while True:
         enter = n_upper + n_free
         next_enter = np.float64(top[enter]) if enter < n_positive else 0.0
@@ -63,20 +52,20 @@ def find_by_sorting(v, m, upper, slope, guess):
             total += top[enter]
             n_free += 1
         else:
-            break  # only with numbers that are none
-    # Large terms may have cancelled in the running sum: usually one Newton step removes the rounding error.
+            break  # only with NaN
+    # Large terms may have cancelled in the sum, so usually one Newton step removes the rounding error.
     gamma = (upper * n_upper + total) / (n_free + slope)
     return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, gamma)
 
 
 @allocating
 def _greedy_coordinates(row, n, problem, scratch):
-    """Move, one at a time, the dual with the largest gain; write the new duals, and return the loss.
+    """Repeatedly move the dual with the largest gain; write the new duals, and return the loss.
 
-    The gradient of the block's dual is g_j = 1 - M (s_y - s_j), its Hessian -H (I + 11ᵀ) with H = M²‖x‖²: a
-    step μ of the dual j gains μ (g_j - Hμ), and lowers g_j by 2Hμ and all others by Hμ. Stops when no
-    gradient points out of place by `_TOLERANCE` or more, or after ten steps a class. The result is
-    feasible, and not worse than the old duals.
+    The gradient of the block's dual is g_j = 1 - M (s_y - s_j), and its Hessian is -H (I + 11ᵀ) with H =
+    M²‖x‖². A step μ of the dual j gains μ (g_j - Hμ), and lowers g_j by 2Hμ and all others by Hμ. Stops once
+    no violation reaches `_TOLERANCE`, or after ten steps a class. The result is feasible, and not worse than
+    the old duals.
     """
     H, C = problem.margin * problem.margin * row.norm2, row.C
     v, g, has_dual = scratch.v, np.zeros(n * LANES), np.zeros(n * LANES, np.bool_)
@@ -115,7 +104,7 @@ def _solve(row, n, problem, pairs, scratch):
 
 @kernel
 def polished(d, m, most, slope, u_top, theta):
-    """Find θ without the rounding error of a long sum: usually one Newton step."""
+    """Remove the rounding error of a long sum from θ, usually with one Newton step."""
     low = least_theta(most, slope, u_top)
     return threshold_newton(d, m, UNBOUNDED, most, slope, u_top, low, 0.0, theta)
 
@@ -124,24 +113,15 @@ def polished(d, m, most, slope, u_top, theta):
 def threshold_sorted(d, m, most, slope, u_top):
     """Find θ by sorting: Blondel et al. (2014), Algorithm 2, the projection to a simplex.
 
-    The paper's simplex {b >= 0, Σ b = C} includes class y, which has the rest of C. Without it no digits are
-    lost: Σ b = slope (u_top + θ), and only if that is more than C, b is the projection of d to the simplex of
-    the wrong classes.
+    `d` has u_j minus the largest u, `u_top` > 0, in its first `m` >= 1 entries, and eight more, which are
+    overwritten. `most` > 0 is the upper bound of the sum. `slope` is 1 in the paper.
 
-    Parameters
-    ----------
-    d : ndarray of float64, shape (m + 8,) or larger
-        u_j minus the largest of them in the first `m` >= 1 entries; the eight entries after them are
-        overwritten.
-    most : float
-        Upper bound of the sum, positive.
-    slope : float
-        1 in the paper.
-    u_top : float
-        The largest u_j, positive.
+    The paper's simplex {b >= 0, Σ b = C} includes class y, which has the rest of C. Without class y no digits
+    are lost: Σ b = slope (u_top + θ). Only if this sum exceeds C is b the projection of d to the simplex of
+    the wrong classes.
     """
     falling = np.sort(d[:m])[::-1]
-    total, n_free = 0.0, 0  # of the entries with b_j > 0
+    total, n_free = 0.0, 0  # sum and number of the entries with b_j > 0
     theta = -u_top
     while n_free < m and falling[n_free] > theta:
         total += falling[n_free]

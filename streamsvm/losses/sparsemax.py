@@ -1,14 +1,14 @@
-"""Sparsemax: what the logistic loss is to the softmax, to the Euclidean projection onto the simplex.
+"""Sparsemax: like the logistic loss, but with the Euclidean projection onto the simplex, not the softmax.
 
     min ½‖W‖² + C Σ_i (max_p (pᵀWᵀx_i - ½‖p‖²) - w_yᵀx_i + ½)    over the distributions p over all classes
 
-The loss of Martins & Astudillo (2016), whose maximiser p are the probabilities of the classes: most are 0. It
-is 0 if the own class is ahead of all others by 1. With p_y = 1 - Σp over the wrong classes j, of which
-z_j = 1 - (w_y - w_j)ᵀx are the slacks, it is
+This is the loss of Martins & Astudillo (2016). Its maximiser p contains the class probabilities, most of them
+0. The loss is 0 if the own class leads all others by 1. With p_y = 1 - Σp over the wrong classes j, and their
+slacks z_j = 1 - (w_y - w_j)ᵀx, it is
 
-    max_p Σ_j p_j z_j - ½(Σ_j p_j² + (Σp)²)    over p >= 0, Σp <= 1
+    max_p Σ_j p_j z_j - ½(Σ_j p_j² + (Σp)²)    over p >= 0, Σp <= 1.
 
-so that the duals are b_j = C p_j, with the terms Σb - (Σ_j b_j² + (Σb)²)/2C. In the block problem of
+So the duals are b_j = C p_j, with the terms Σb - (Σ_j b_j² + (Σb)²)/2C. In the block problem of
 `streamsvm.losses.largest_slacks` ρ = 1/C‖x‖², κ = 1 + ρ, U = ∞ and Z = C.
 """
 
@@ -24,7 +24,7 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 @inlined
 def _loss(row, n, problem, scratch):
-    """Return ½‖p‖² + Σp (τ - ½Σp), for p_j = max(z_j - τ, 0) with the τ for which Σp = min(τ, 1)."""
+    """Return ½‖p‖² + Σp (τ - ½Σp), with p_j = max(z_j - τ, 0) and the τ for which Σp = min(τ, 1)."""
     top, zero, m = largest_slack(row, n, scratch), zeros(), n * LANES
     if not top > 0.0:
         return max(top, 0.0)

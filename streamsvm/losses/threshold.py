@@ -1,19 +1,19 @@
-"""The block problem of the hinge-like losses, which one scalar solves.
+"""Block problem of the hinge-like losses, which reduces to one scalar.
 
     min ½(1 + ρ)‖b‖² + ½κ(Σb)² - uᵀb    over 0 <= b_j <= U, Σb <= Z
 
-is solved by b_j = clip(v_j - γ, 0, U), for v = u / (1 + ρ) and the γ at which
+has the solution b_j = clip(v_j - γ, 0, U), for v = u / (1 + ρ) and the γ at which
 
     S(γ) = Σ_j clip(v_j - γ, 0, U) = min(slope · γ, Z),    slope = (1 + ρ) / κ.
 
       clip(v_j - γ, 0, U)
     U |          ______     S falls and is linear between the breakpoints v_j and v_j - U. For κ > 0 the
-      |         /           right side rises. For κ = -1/k it falls too, but faster: S has at most k - 1
-    0 |________/_______ v   terms. So there is one crossing.
+      |         /           right side rises. For κ = -1/k it falls too, but faster, because S has at
+    0 |________/_______ v   most k - 1 terms. So there is one crossing.
               γ   γ+U
 
-Where all v_j are large and nearly equal, v_j - γ would be mostly rounding error. So both sides may be
-shifted: the solvers then take v_j - v_top, and find γ - v_top.
+If all v_j are large and nearly equal, v_j - γ is mostly rounding error. The solvers then take v_j - v_top and
+find γ - v_top.
 """
 
 from __future__ import annotations
@@ -34,25 +34,24 @@ from streamsvm.kernels.simd import (
     zeros,
 )
 
-UNBOUNDED = 1e300  # for U and Z: finite, so that products with 0 are 0
+UNBOUNDED = 1e300  # for U and Z; finite, so that products with 0 are 0
 
 
 @inlined
 def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
-    """Find γ with Σ clip(v_j - γ, 0, upper) = min(slope (shift + γ), most).
+    """Find γ with Σ clip(v_j - γ, 0, upper) = min(slope (shift + γ), most), between `low` and `high`.
 
-    By Newton's method inside a bracket: exact, without a sort. `v` is float64 and has room for a vector from
-    ``v[m]``, which is overwritten. The solution lies between `low` and `high`; `guess` may be any number.
-    Each sweep evaluates both sides at γ and solves the linear piece that contains γ. The solution is reached
-    when the solution of a piece lies in that same piece. A step that does not land strictly between points
-    already evaluated is replaced by bisection: otherwise two kinks could send γ back and forth between the
-    same two points.
+    Newton's method inside a bracket is exact without a sort. `v` is float64 and has room for a vector from
+    ``v[m]`` on, which is overwritten. `guess` may be any number. Each sweep evaluates both sides at γ and
+    solves the linear piece that contains γ. This gives the solution once it lies in the same piece. A step
+    that does not land strictly between points already evaluated is replaced by bisection. Otherwise two kinks
+    could send γ back and forth between the same two points.
     """
     store(v, m, zeros() - np.inf)
-    floor, ceiling = -np.inf, np.inf  # the nearest points evaluated on either side of the solution
+    floor, ceiling = -np.inf, np.inf  # nearest points evaluated on either side of the solution
     gamma = min(max(guess, low), high)
     last_upper, last_free, last_capped = -1, -1, False
-    for _ in range(200):  # bisection alone needs fewer, if the bracket is not of many orders of magnitude
+    for _ in range(200):  # bisection needs fewer, unless the bracket spans many orders of magnitude
         n_over, n_upper = 0, 0
         sums, j = zeros(), 0
         while j < m:
@@ -71,12 +70,12 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
             difference, fall = total - wanted, n_free + slope
         solution = gamma + difference / fall if fall != 0.0 else gamma + np.inf * difference
         if fall == 0.0 and abs(difference) <= 1e-15 * most:
-            return gamma  # all of the bound is used, up to rounding, by entries at theirs
+            return gamma  # up to rounding, entries at their bounds add up to `most`
         if n_upper == last_upper and n_free == last_free and capped == last_capped:
             return solution  # this step only removed rounding error
         if solution == gamma or difference == 0.0:
             return gamma
-        # S at the solution is at most, or at least, what it is here: so is the right side.
+        # S at the solution is at most, or at least, its value here. The same holds for the right side.
         reached = min(max(total / slope - shift, low), high)
         if (difference > 0.0) == (slope > 0.0):
             floor, low = gamma, max(low, gamma)

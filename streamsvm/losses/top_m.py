@@ -1,10 +1,10 @@
-"""top-m: the wrong classes with the m largest scores add to the loss, if they are inside the margin.
+"""top-m: the loss is the mean of the hinges of the m wrong classes with the largest scores.
 
     min ½‖w‖² + C Σ_i (mean of the m largest of max(0, 1 - (w_y - w_j)ᵀx_i) over the wrong classes j)
 
-The top-k hinge of Lapin, Hein & Schiele (2015), over the wrong classes: for models whose m best classes are
-shown. With m = 1 it is Crammer-Singer, with m = k - 1 Weston-Watkins with C / (k - 1); a larger m is k - 1.
-In the block problem of `streamsvm.losses.largest_slacks` κ = 1, U = C/m and Z = C; the dual term is Σb.
+This is the top-k hinge of Lapin, Hein & Schiele (2015), for models that show their m best classes. It equals
+Crammer-Singer for m = 1, and Weston-Watkins with C / (k - 1) for m >= k - 1. In the block problem of
+`streamsvm.losses.largest_slacks` κ = 1, U = C/m and Z = C; the dual term is Σb.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from streamsvm.losses.largest_slacks import make_kernels_of_largest
 
 @inlined
 def number_of_slacks(problem):
-    """Return m; 1 while only one class is known."""
+    """Return m, limited to the number of wrong classes, and at least 1."""
     return max(min(problem.top, problem.n_classes - 1), 1)
 
 
 @allocating
 def _sum_of_largest_slacks(row, n, scratch, most):
-    """Return the sum of the largest `most` slacks, if positive, by partitions around pivots."""
+    """Return the sum of the `most` largest slacks, if positive, by partitions around pivots."""
     slacks, begin, end, step, total = np.empty(n * LANES), 0, 0, 0, 0.0
     for r in range(n):
         c = scratch.vectors[r]
@@ -41,16 +41,16 @@ def _sum_of_largest_slacks(row, n, scratch, most):
             total += part
             most -= split - begin
             begin = split
-        else:  # without the pivot, which is the smallest of too many
+        else:  # too many: drop the pivot, which is the smallest
             begin, end = begin + 1, split
     return total
 
 
 @inlined
 def partition(u, begin, end, step):
-    """Move a pivot to ``u[begin]``, then the entries that are not smaller; return their end and their sum.
+    """Move a pivot and then all entries not below it to ``u[begin:]``; return their end and their sum.
 
-    Pivots are functions of the step alone, so that runs repeat.
+    The pivots depend only on `step`, so runs are repeatable.
     """
     at = begin + np.int64(mix(np.uint64(step) * GAMMA) % np.uint64(end - begin))
     u[begin], u[at] = u[at], u[begin]
@@ -65,7 +65,6 @@ def partition(u, begin, end, step):
 
 @inlined
 def _loss(row, n, problem, scratch):
-    """Return the mean of the largest slacks."""
     several = number_of_slacks(problem)
     return _sum_of_largest_slacks(row, n, scratch, several) / several
 

@@ -1,16 +1,16 @@
-"""Weston-Watkins: every wrong class inside the margin adds to the loss.
+"""Weston-Watkins: the loss is the sum of hinges of the wrong classes' slacks.
 
     min ½‖w‖² + C Σ_i Σ_{j≠y_i} φ(1 - M (w_y - w_j)ᵀx_i)
 
-With the hinge φ and M = 1 the formulation of Wang & Scott (2021), with M = 1/2 that of Shark (Igel et al.
-2008); φ may be the squared or the smoothed hinge too (see `streamsvm.losses.hinges`).
-The block problem of row i over b in [0, U]^{k-1},
+With the hinge φ, M = 1 gives the formulation of Wang & Scott (2021), and M = 1/2 gives Shark's (Igel et al.
+2008). φ may also be the squared or the smoothed hinge (see `streamsvm.losses.hinges`). The block problem of
+row i over b in [0, U]^{k-1} is
 
-    min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = (1 - M (s_y - s_j)) / (M²‖x‖²) + b_j + κΣb,
+    min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = (1 - M (s_y - s_j)) / (M²‖x‖²) + b_j + κΣb.
 
-in which ρ is the curvature of φ divided by M²‖x‖², and κ is 1 over the number of the row's own classes (of
-which s_y is the mean score), is solved by b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ) and the one scalar γ
-for which κΣ_j clip(v_j - γ, 0, U) = (1 + ρ) γ (see `streamsvm.losses.threshold`).
+Here ρ is the curvature of φ divided by M²‖x‖², and κ is 1/n for n own classes, whose mean score is s_y. The
+solution is b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ) and the scalar γ for which
+κΣ_j clip(v_j - γ, 0, U) = (1 + ρ) γ (see `streamsvm.losses.threshold`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def find_newton(v, m, upper, slope, guess):
 
 
 def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
-    """Make the kernels with a form of the hinge; `find_threshold` as `find_newton`."""
+    """Make the kernels for one form of the hinge; `find_threshold` has the arguments of `find_newton`."""
     value, curve, upper_of = hinge
     curvature = curve.curvature
 
@@ -53,9 +53,9 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
     def solve(row, n, problem, pairs, scratch):
         """Solve by Wang & Scott (2021), Algorithm 1.
 
-        A class with b_j = 0 keeps it unless u_j > (1 + ρ)γ, and γ is not below the solution γ' for some of
-        the classes, among them all with b_j > 0. So others have a score above the point at which u_j =
-        min((1 + ρ)γ', κΣb): this bound admits every class with positive loss.
+        A class with b_j = 0 keeps it unless u_j > (1 + ρ)γ. The solution γ' for some of the classes,
+        including all with b_j > 0, is at most γ. So other classes with a dual have a score above the point at
+        which u_j = min((1 + ρ)γ', κΣb). This limit also admits every class with a positive loss.
         """
         inverse = 1.0 / (problem.margin * problem.margin * row.norm2)
         growth, upper = 1.0 + curvature(row.C, problem) * inverse, upper_of(row.C)
