@@ -1,1 +1,1 @@
-"""Training: the loop, the learner it drives, the sources it streams, and the memory plan."""
+"""Training: loop, learner, sources of blocks, and memory plan."""

@@ -1,4 +1,4 @@
-"""Wiring of a training: learner, weights, source, files and trainer."""
+"""Construction of a trainer with its learner, weights, source and files."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def build(
     run: RunDir | None = None,
     warnings: Sequence[str] = (),
 ) -> Fit:
-    """Return the trainer of several passes, at the last commit of the run; without a run, in memory.
+    """Return the trainer of several passes at the last commit of the run; without a run, in memory.
 
-    `workers` do the work; the result has the `warnings`.
+    `warnings` are added to the warnings of the result.
     """
     training, blocks, callbacks = opened.training, opened.blocks, how.callbacks
     plan, settings = training.plan, training.spec.settings
@@ -89,10 +89,10 @@ def build(
 def find_workers(
     spec: Spec, wanted: int | None, cluster: str | os.PathLike[str] | None = None
 ) -> Iterator[Threads | Executor]:
-    """Provide the workers of a training: a cluster if there is one, else threads.
+    """Provide the workers of a training: a cluster, or else `wanted` threads, by default one per processor.
 
-    There are `wanted` threads, by default one a processor, but at most as many as splits, unless they
-    compute matrix products. Meanwhile each product has one thread, in the whole process.
+    There are at most as many threads as splits, unless they compute matrix products. Then each product of the
+    whole process uses one thread.
     """
     settings, number = spec.settings, count_workers(wanted)
     if cluster is not None:

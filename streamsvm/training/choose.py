@@ -27,32 +27,25 @@ from streamsvm.training.training import Execution
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fourier import MAX_WIDTH
 
-_MAX_ROWS, _MIN_ROWS = 10_000, 500  # of the sample
-_MEMORY_SHARE = 8  # of the budget, for the values of the sample
+_MAX_ROWS, _MIN_ROWS = 10_000, 500  # bounds of the number of sampled rows
+_MEMORY_SHARE = 8  # 1 / share of the budget for the values of the sample
 _HOLD_OUT, _PASSES = "1/5", 3
 _LOSSES = ("ww", "cs", "ovr2")
-_OUTPUTS = 2048  # random features, at most
+_OUTPUTS = 2048  # largest number of random features
 _WIDE = ("none", "df=-0.25,l2", "df=-0.5,l2", "log1p,df=-0.25,l2")
 
 
 def choose(
     raw: Store, settings: Settings, callbacks: Callbacks, create: Callable[..., OpenTraining]
 ) -> tuple[Settings, dict[str, Any]]:
-    """Return settings with the best transforms and loss where these are auto, and a record of the choice.
+    """Return settings with the best transforms and loss where they are "auto", and a record of the choice.
 
-    Each candidate is trained for three passes on four fifths of a sample of the rows that are trained on, and
-    measured on the last fifth. The most accurate one is chosen, unless the first one, which has the default
-    transforms, is as accurate within one standard error.
+    Each candidate is trained for three passes on four fifths of a sample of the rows to train on, and
+    measured on the last fifth. The most accurate candidate is chosen. The first candidate, which has the
+    default transforms, is preferred if its accuracy is within one standard error of the best.
 
-    Parameters
-    ----------
-    raw : Store
-        The rows before any transform.
-    settings : Settings
-    callbacks : Callbacks
-        Receives the events "choose", "candidate" for each training, and "chosen".
-    create : callable
-        `streamsvm.training.create.create` with its argument `given`.
+    `raw` has the rows before any transform. `callbacks` receive the events "choose", "candidate" for each
+    training, and "chosen". `create` is `streamsvm.training.create.create` with its argument `given`.
 
     Raises
     ------
@@ -97,7 +90,7 @@ def choose(
 
 
 def _sample(raw: Store, settings: Settings) -> ArrayStore:
-    """Read at most 10,000 rows that are trained on: those whose numbers have the smallest random keys."""
+    """Read at most 10,000 random rows to train on."""
     row_bytes = max(8 * raw.nnz // max(raw.n_rows, 1), 4 * _OUTPUTS)
     most = min(_MAX_ROWS, max(_MIN_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes)))
     kept = (begin + np.flatnonzero(used) for begin, _, used in rows_trained_on(raw, settings))

@@ -1,13 +1,13 @@
-"""The point from which products of dense rows begin: all duals of a row alike, and the weights that follow.
+"""Starting point for matrix products of dense rows: equal duals within each row, and the resulting weights.
 
-With every dual of row i equal to s C_i, where C_i is its cost, the weights of class c are
+If every dual of row i equals s C_i, where C_i is the cost of the row, the weights of class c are
 
-    w_c = s M (k Σ_{y_i = c} C_i x_i - Σ_i C_i x_i),
+    w_c = s M (k Σ_{y_i = c} C_i x_i - Σ_i C_i x_i).
 
-the differences of the classes' means from the mean of all rows, but for scale. The dual objective is then
-s L - ½ s² ‖w‖² (w at s = 1), with L = (k - 1) Σ_i C_i, and s is best at L / ‖w‖², if the bound 1 of the duals
-allows it. From there one pass leaves less of the gap than from zero where C is small and classes have many
-rows; further passes do so in any case that was measured.
+Up to scale, these are the differences between the class means and the mean of all rows. The dual objective is
+s L - ½ s² ‖w‖² (w at s = 1), with L = (k - 1) Σ_i C_i. So the best s is L / ‖w‖², within the bound 1 of the
+duals. One pass from this point leaves a smaller gap than one pass from zero if C is small and classes have
+many rows. With more passes the gap was smaller in all measured cases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
 from streamsvm.run.weights import WeightStorage
 
-_ROW_VALUES, _WEIGHTS = 2**22, 2**20  # that are worked on at a time, in about three copies
+_ROW_VALUES, _WEIGHTS = 2**22, 2**20  # numbers processed at a time, in about three copies
 
 
 def begin_at_means(
@@ -32,10 +32,10 @@ def begin_at_means(
     margin: float,
     progress: Callable[[int], None],
 ) -> float:
-    """Add the weights of that point to `storage`, whose weights are zero, and return s.
+    """Add the weights at the class means to `storage`, whose weights are zero, and return s.
 
-    Costs of the rows, which are dense, are multiplied by `share`. `progress` is called with the number of
-    rows that have been read. If the sums overflow the weights stay zero, and so is s.
+    The rows are dense, and their costs are multiplied by `share`. `progress` is called with the number of
+    rows read. If the sums overflow, the weights stay zero, and s is 0.
     """
     current, sum_of_costs, n_read = storage.weights.current[:, :n_classes], 0.0, 0
     for rows in blocks.each(blocks.first_starts, range(len(blocks.first_starts) - 1)):
@@ -62,7 +62,7 @@ def begin_at_means(
 
 
 def _add_class_sums(rows: Rows, cost: np.ndarray, target: np.ndarray) -> None:
-    """Add the rows, each times its cost, to the columns of their classes."""
+    """Add the rows, multiplied by their costs, to the columns of their classes."""
     X = rows.matrix
     step = max(1, _ROW_VALUES // X.shape[1])
     for begin in range(0, rows.n_rows, step):

@@ -1,4 +1,4 @@
-"""Expectations of the passes to come, and messages about a training that ended far from the optimum."""
+"""Predictions for further passes, and messages about a training that ended far from the optimum."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from streamsvm.settings.fit import Settings
 History = Sequence[Mapping[str, Any]]
 
 _LARGE_GAP = 0.5  # relative gap above which more passes are suggested
-_LOWERED = 0.9  # of the gap before the last pass: more passes help if it fell below this
-_DEFAULT_TARGET = 0.1  # one that more passes shall reach
-_FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # by which a relative gap falls in a pass
+_LOWERED = 0.9  # more passes help if the last pass lowered the gap by at least a tenth
+_DEFAULT_TARGET = 0.1  # relative gap to suggest passes for if there is no tolerance
+_FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # fall of a relative gap in a pass, as a factor
 _MIN_TARGET = 1e-12
-# By how much the gap of an average is smaller than that of the last iterate where gaps hardly fall (measured;
-# where they fall fast it is no smaller), and what share of the tolerance it shall take: it costs half a pass.
+# Fraction by which the gap of an average is smaller where gaps hardly fall (measured). Fraction of the
+# tolerance that the predicted gap of an average must reach, because an average costs half a pass.
 _GAIN_OF_AVERAGE, _AVERAGE_SHARE = 0.4, 0.9
 
 
@@ -40,22 +40,13 @@ def zero_warning(norm2: float) -> list[Message]:
 def gap_messages(
     measured: Mapping[str, Any], settings: Settings, history: History, run: Path | None, *, chosen: bool
 ) -> tuple[list[str], Message | None]:
-    """Warn of a tolerance that was not reached; return the warnings, and a hint about a gap that is large.
+    """Warn if the tolerance was not reached; return the warnings, and a hint if the gap is large.
 
-    The hint is for a relative gap above 0.5 that the last pass lowered by a tenth or more, without a
-    tolerance: more passes help the objective, and the accuracy may be fine as it is.
-
-    Parameters
-    ----------
-    measured : dict
-        The gap and the relative gap of the model, not within the tolerance; None if they were not measured.
-    settings : Settings
-    history : sequence of dict
-        The reports of the passes.
-    run : Path or None
-        Run directory, if there is one.
-    chosen : bool
-        True if C was chosen from the data: then a smaller one is not suggested.
+    The hint is for trainings without a tolerance, if the relative gap is above 0.5 and the last pass lowered
+    it by at least a tenth. More passes then lower the objective, but the accuracy may be good already. A
+    smaller C is not suggested if it was `chosen` from the data. `measured` has the gap and the relative gap
+    of the model, outside the tolerance; both are None if not measured. `history` has the reports of the
+    passes.
     """
     gap, others = measured["relative_gap"], list[Remedy]()
     if gap is None:
@@ -72,7 +63,7 @@ def gap_messages(
     goes_on = (
         Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {} or so", passes)
     )
-    message = Message(problem, None if gap < 0 else Remedy.join([goes_on, *others]))  # rounding, if below 0
+    message = Message(problem, None if gap < 0 else Remedy.join([goes_on, *others]))  # below 0 by rounding
     if settings.tol is None:
         logger.info("%s", message)
         return [], message
@@ -81,7 +72,7 @@ def gap_messages(
 
 
 def _still_falls(gap: float, history: History) -> bool:
-    """Return True if the last of several passes lowered the gap by a tenth, as far as that was measured."""
+    """Return True if the last of several passes lowered the gap by a tenth, as far as known."""
     before = {} if len(history) < 2 else of_model(dict(history[-2]))
     estimate = before.get("primal_estimate")
     former = before.get("gap", estimate and estimate - before["dual"])
@@ -91,8 +82,7 @@ def _still_falls(gap: float, history: History) -> bool:
 def passes_to(target: float, gap: float, history: History) -> int:
     """Estimate the total number of passes that bring the relative gap down to `target`.
 
-    The gap is expected to fall by the mean factor of the last half of the passes, within limits; by a usual
-    one if that is not known.
+    The gap is assumed to fall by its mean factor in the last half of the passes, within limits.
     """
     recent = history[-(len(history) // 2 + 1) :]
     gaps = [(at, record["relative_gap"]) for at, record in enumerate(recent) if record.get("relative_gap")]
@@ -105,12 +95,12 @@ def passes_to(target: float, gap: float, history: History) -> int:
 
 
 def average_saves_passes(tol: float, history: History) -> bool:
-    """Return True if the average of the next pass is expected to be within `tol`, and its last iterate not.
+    """Return True if the next pass is expected to have its average within `tol`, but not its last iterate.
 
-    Relative gaps are expected to fall by the factor by which they fell in the last two passes, on average.
+    Relative gaps are assumed to fall by their mean factor in the last two passes.
     """
     gaps = [record.get("relative_gap") or math.inf for record in history[-3:]]
-    if len(gaps) < 2 or min(gaps) < 0:  # by rounding
+    if len(gaps) < 2 or min(gaps) < 0:  # below 0 by rounding
         return False
     factor = min((gaps[-1] / gaps[0]) ** (1 / (len(gaps) - 1)), 1.0)
     expected = factor * gaps[-1]

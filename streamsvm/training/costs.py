@@ -21,22 +21,18 @@ from streamsvm.settings.fit import BALANCED, Settings
 
 @dataclasses.dataclass(frozen=True)
 class TrainingCosts:
-    """Class weights and costs of pairs of classes of a training; None where all are 1.
+    """Class weights and costs of pairs of classes in a training; None where all are 1.
 
-    Attributes
-    ----------
-    class_weights : ndarray of float64, shape (k,), or None
-        Factor of the cost of a row of each class or, if the loss has a dual of the own class, of the loss of
-        this class alone: as LIBLINEAR's option ``-wi``.
-    costs : ndarray of float32, shape (k, k), or None
-        The table of `streamsvm.data.class_costs`: the margin of each pair of classes.
+    A class weight multiplies the costs of the rows of a class, like LIBLINEAR's option ``-wi``. If the loss
+    has a dual of the own class, it multiplies the loss of this class alone. `costs` has the margin of each
+    pair of classes: the table of `streamsvm.data.class_costs`.
     """
 
-    class_weights: np.ndarray | None = None
-    costs: np.ndarray | None = None
+    class_weights: np.ndarray | None = None  # float64, shape (k,)
+    costs: np.ndarray | None = None  # float32, shape (k, k)
 
     def pairs(self, settings: Settings, columns: int) -> ClassPairs | None:
-        """Return margins and class weights in the form that kernels take, for weights of so many columns."""
+        """Return margins and class weights as kernels take them, for weights with `columns` columns."""
         own_costs = self.class_weights if get_loss(settings.loss).own_dual else None
         if self.costs is None and own_costs is None:
             return None
@@ -48,25 +44,24 @@ class TrainingCosts:
         return ClassPairs(margins, own_costs)
 
     def row_factors(self, settings: Settings) -> np.ndarray | None:
-        """Return the factor of each class by which the costs of its rows are multiplied, if there are any."""
+        """Return the factors of the costs of rows by class, if any."""
         return None if get_loss(settings.loss).own_dual else self.class_weights
 
     def of_classes(self, codes: np.ndarray) -> TrainingCosts:
-        """Return the costs of some of the classes."""
         return TrainingCosts(
             None if self.class_weights is None else self.class_weights[codes],
             None if self.costs is None else self.costs[np.ix_(codes, codes)],
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the entry of ``run.json``; the table is in a file of its own."""
+        """Return the entry of ``run.json``; the table has its own file."""
         return {
             "class_weights": None if self.class_weights is None else self.class_weights.tolist(),
             "costs_crc32": None if self.costs is None else sum_of_array(self.costs),
         }
 
     def save(self, path: Path) -> None:
-        """Write the table, if there is one, to the file of a run."""
+        """Write the table of costs, if any."""
         if self.costs is not None:
             write_array(path, self.costs)
 
@@ -74,7 +69,7 @@ class TrainingCosts:
     def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> TrainingCosts:
         """Read the costs of a run from its record and the file of its table.
 
-        Raises `RunError` if they do not fit the classes, or the file is damaged.
+        Raises `RunError` if the costs do not fit the classes, or the file is damaged.
         """
         weights, crc, costs, k = record["class_weights"], record["costs_crc32"], None, len(classes)
         try:
@@ -89,28 +84,22 @@ class TrainingCosts:
 def read_training_costs(
     settings: Settings, classes: Sequence[str], counts: np.ndarray, given: Mapping[str, Any]
 ) -> TrainingCosts:
-    """Read the class weights and the table of costs, or of a tree, that the settings name.
+    """Read the class weights, and the costs of pairs of classes from a table or a tree.
 
-    Parameters
-    ----------
-    settings : Settings
-    classes : sequence of str, length k
-    counts : ndarray of int64, shape (k,)
-        Rows of each class.
-    given : mapping
-        ``costs`` or ``tree`` if it is not a file, by name.
+    `counts` has the number of rows of each class. `given` has values of ``costs`` or ``tree`` that are not
+    files.
 
     Raises
     ------
     InputError
         If a file cannot be read or does not fit the classes.
     PlanError
-        If the table does not fit into the memory.
+        If the table does not fit into memory.
     """
     weights = _class_weights(settings.class_weight, classes, counts)
     if not settings.has_pair_margins:
         return TrainingCosts(weights)
-    needed = 8 * len(classes) ** 2  # two copies: this one, and that of the kernels
+    needed = 8 * len(classes) ** 2  # one copy here, one for the kernels
     if needed > settings.memory:
         raise PlanError(
             f"the margins of all pairs of {len(classes):,} classes take {format_size(needed)}: too much for "
@@ -123,7 +112,7 @@ def read_training_costs(
 
 
 def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> np.ndarray | None:
-    """Return the weight of each class: 1 for those that a file or mapping does not name."""
+    """Return the weight of each class; 1 for classes that a file or mapping does not name."""
     if source is None:
         return None
     if source == BALANCED:
@@ -155,17 +144,14 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the lines of a file: place for messages, class and weight, which white space separates."""
+    """Yield place for messages, class and weight of each line of a file, separated by white space."""
     for where, line in lines_of(path):
         name, _, weight = line.replace("\t", " ").rpartition(" ")
         yield where, name.strip(), weight
 
 
 def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> None:
-    """Raise `SettingsError` if rows may have several labels, and the settings are for rows of one label.
-
-    That depends on the loss, the solver and the costs. Errors call the data `where`.
-    """
+    """Raise `SettingsError` if the data called `where` is multilabel, but the settings need one label."""
     loss = get_loss(settings.loss)
     weighs_classes = settings.class_weight is not None and not loss.own_dual
     refused = (

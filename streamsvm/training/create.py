@@ -1,4 +1,4 @@
-"""From settings and data to a training, and the record of its run; fits of stores begin and end here."""
+"""Creation of a training and of the record of its run from settings and data, and fits of stores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from streamsvm.transforms.store import number_columns, shift_to_text, transforme
 
 Paths = Sequence[str | os.PathLike[str]]
 
-_MANY_NUMBERS, _FEW_ROWS = 30, 10  # more classes are quantities, if half of them have fewer rows
+_MANY_NUMBERS, _FEW_ROWS = 30, 10  # more numeric classes are quantities if half of them have fewer rows
 
 
 def fit_store(
@@ -70,14 +70,14 @@ def fit_store(
     tuned: bool = False,
     made: Mapping[str, Any] = MappingProxyType({}),
 ) -> FitResult:
-    """Train a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
+    """Train a run on a store, as `streamsvm.fit` describes; if `resume`, continue an existing run.
 
-    `given`, `fitted` and `tuned` are as for `create`; `made` are entries of ``run.json`` about the stores
-    that the run made of files.
+    `given`, `fitted` and `tuned` are as for `create`. `made` has entries of ``run.json`` about the stores
+    that the run converted from files.
     """
     run = RunDir.at(out)
     check_place(run)
-    made_here = [run.path / f"{name}.zarr" for name in made.get("files", ())]  # by a search, too
+    made_here = [run.path / f"{name}.zarr" for name in made.get("files", ())]  # a search converts files, too
     kept = run.stores_among([*paths, settings.valid, *made_here])
     begun = run if resume and run.settings.exists() else None
     with locked(run) if begun else contextlib.nullcontext(), open_to_train(paths, settings) as raw:
@@ -91,7 +91,7 @@ def fit_store(
 def plan_store(
     paths: Paths, settings: Settings, how: Execution, given: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Plan the memory and disk of a fit of a store, as `streamsvm.plan` describes it."""
+    """Plan memory and disk of a fit of a store, as `streamsvm.plan` describes."""
     with open_to_train(paths, settings) as raw:
         opened = create(raw, settings, how, given, paths=paths, search=False)
         plan = {
@@ -115,8 +115,8 @@ def open_matrix(
 ) -> OpenTraining:
     """Create the training of a matrix.
 
-    `data` are X, y and groups; `given` may have ``sample_weight``, too, and ``columns``, as for `as_matrix`;
-    `encoding` is the record of how texts became the matrix.
+    `data` are X, y and groups. `given` may also have ``sample_weight`` and, as for `as_matrix`, ``columns``.
+    `encoding` is the record of the conversion if X was made from texts.
     """
     X, y, groups = data
     X = with_layer(X, settings.layer, settings.raw, settings.obsm)
@@ -156,29 +156,28 @@ def create(
     begun: RunDir | None = None,
     search: bool = True,
 ) -> OpenTraining:
-    """Resolve the settings of a training of a store or of rows in memory, and plan its memory.
+    """Resolve the settings of a training on a store or on rows in memory, and plan its memory.
+
+    Raises `RunError` if the run `begun` has other settings or data.
 
     Parameters
     ----------
     raw : Store
         The opened data.
-    settings : Settings
-    how : Execution
     given : mapping
-        ``costs`` or ``tree`` if it is not a file, by name.
+        Values of ``costs`` or ``tree`` that are not files.
     paths : sequence of path
-        Where the store is; none if the rows are in memory.
+        Paths of the store; empty if the rows are in memory.
     fitted : FittedTransforms, optional
-        The transforms, if they are fitted to the store already.
+        Transforms that are already fitted to the store.
     tuned : bool
-        True if C was found by a search, and so chosen from the data.
+        True if a search chose C from the data.
     made : mapping
         Further entries of the record.
     begun : RunDir, optional
-        Run that this training goes on with, and whose memory plan it keeps; raises `RunError` if the run was
-        begun with other settings or data.
+        Existing run to continue, whose memory plan is kept.
     search : bool
-        False to take C of the norms where `find_sample` finds rows to search C on.
+        False to derive C from the norms even if `find_sample` finds rows for a search for C.
     """
     is_in_memory, on_cluster, base = raw.kind == IN_MEMORY, how.cluster is not None, None
     if AUTO in (settings.transform, settings.loss):
@@ -234,7 +233,7 @@ def create(
     }
     if base is not None:
         record["model"] = base.record["checksum"]
-        record.pop("class_values", None)  # of the data alone
+        record.pop("class_values", None)  # describes the data alone
     if begun is not None:
         old = read_same(begun, record)
         record["valid_fingerprint"] = old["valid_fingerprint"]
@@ -258,7 +257,7 @@ def create(
 
 
 def _warn_of_quantities(store: Store) -> None:
-    """Warn if the classes are many numbers, not 0, 1, 2, ... or 1, 2, ..., and half of them have few rows."""
+    """Warn if labels are many numbers, not 0, 1, 2, ... or 1, 2, ..., and half of them have few rows."""
     counts = store.class_counts[store.class_counts > 0]
     rare = int(np.count_nonzero(counts < _FEW_ROWS))
     if len(counts) <= _MANY_NUMBERS or 2 * rare < len(counts) or store.multilabel:
@@ -273,7 +272,7 @@ def _warn_of_quantities(store: Store) -> None:
 
 
 def _class_counts(store: Store, settings: Settings) -> np.ndarray:
-    """Count the rows of each class; for balanced weights, only rows of weight above 0 not held out."""
+    """Count the rows of each class; for balanced weights, only rows to train on."""
     weighted = store.weighted and settings.sample_weight != NONE
     if settings.class_weight != BALANCED or not (weighted or settings.hold_out):
         return store.class_counts
@@ -289,10 +288,10 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
 
 
 def _fit_further(raw: Store, base: Model, settings: Settings, how: Execution) -> FittedTransforms:
-    """Return the transforms of a model, with statistics of the rows of a store for features that are new."""
+    """Return the transforms of a model, fitted to new features of a store."""
     transforms = list(base.transforms)
     if raw.n_features > base.n_features_in_ and not base.takes_any_feature:
-        known = [Counts(checked=False), *transforms]  # no check is added
+        known = [Counts(checked=False), *transforms]  # prevents a check of counts
         [(transforms, _)] = fit_to_store(raw, settings, how, [settings.hold_out], known)
     record = {"n_features_in": raw.n_features} if transforms else {}
     record |= {format.MULTILABEL: True} if raw.multilabel or base.multilabel else {}
@@ -302,9 +301,9 @@ def _fit_further(raw: Store, base: Model, settings: Settings, how: Execution) ->
 def fit_to_store(
     raw: Store, settings: Settings, how: Execution, parts: Sequence[str | None], known: Sequence[Any] = ()
 ) -> list[FittedTransforms]:
-    """Fit the transforms of the settings to the rows of a store, without each of some held-out parts.
+    """Fit the transforms of the settings to the rows of a store, without each part of `parts`.
 
-    Those `known`, of a model, take their place: they are fitted to features that are new.
+    `known` are transforms of a model, which are fitted to new features instead.
     """
 
     def progress(done: int, total: int) -> None:

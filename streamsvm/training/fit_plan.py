@@ -1,4 +1,4 @@
-"""Memory plan of a fit: weights are placed first, blocks get the rest of the budget."""
+"""Memory plan of a fit: weights are placed first, and blocks get the rest of the budget."""
 
 from __future__ import annotations
 
@@ -37,25 +37,20 @@ from streamsvm.training.parallel.splits import why_split
 from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
 
-_MAX_BUFFERED_DUALS = 2**22  # entries of the buffer of new duals, if the rows are in memory
-_SMALL = 2**28  # bytes that matrices of their duals may take; or twice those of the rows
+_MAX_BUFFERED_DUALS = 2**22  # largest buffer of new duals if the rows are in memory
+_SMALL = 2**28  # bytes that matrices of duals may take, or twice the bytes of the rows
 
 
 def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
     """Return the memory plan of a fit, and the first row of each of its blocks.
 
-    Weights are read and written at random, rows in sequence. So weights and their average are
-    in memory if they leave room for small blocks; else there is no average; else the weights are
-    memory-mapped files, and the blocks are small, so that the system can cache as many of the files' pages
-    as possible. Workers of a `cluster` hold the weights of splits by rows; but if threads could, the plan is
-    the same.
+    Weights are accessed at random, rows in sequence. So weights and their average are in memory if there is
+    room for small blocks. Otherwise the average is dropped first. If the weights still do not fit, they are
+    memory-mapped files, and blocks are small, so that the system can cache many pages of the files. Workers
+    of a `cluster` may hold the weights of splits by rows. If threads can hold them, the plan is the same.
 
-    Raises
-    ------
-    StoreError
-        If the store cannot be trained on.
-    PlanError
-        If the weights would be larger than a file can be, or the budget is too small.
+    Raises `StoreError` if the store cannot be trained on; `PlanError` if the weights would exceed the largest
+    size of a file, or the budget is too small.
     """
     if store.n_classes < 2:
         raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
@@ -71,7 +66,7 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
     for plan in better:
         is_enough = plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block)
         if is_enough or last.needs_cluster:
-            with contextlib.suppress(PlanError):  # a row is longer than its blocks
+            with contextlib.suppress(PlanError):  # raised if a row is longer than a block
                 return plan, cut_blocks(store, plan)
     try:
         return last, cut_blocks(store, last)
@@ -87,10 +82,10 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
 
 
 def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
-    """Return the rows of the random slices in which to read a store that is not shuffled; 0 without slices.
+    """Return the rows per random slice of a store that is not shuffled; 0 to read it without slices.
 
-    A single block needs no slices. A store keeps its own order if its labels are spread evenly and slices
-    would be shorter than chunks.
+    A single block needs no slices. A store keeps its order if its labels are evenly spread and slices would
+    be shorter than chunks.
     """
     if n_blocks < 2 or store.shuffled or store.grouped or settings.slice_rows == 0:
         return 0
@@ -98,21 +93,21 @@ def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
         return settings.slice_rows
     slice_rows = choose_slice_rows(store, store.n_rows // n_blocks)
     if slice_rows < store.chunk_rows and block_warning(store, n_blocks) is None:
-        return 0  # labels are even as they are, and each slice would decode a whole chunk
+        return 0  # each slice would decode a whole chunk for no gain
     return slice_rows
 
 
 def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> list[Plan]:
-    """Return the plans for a budget: the fastest first, the one that needs the least memory last."""
+    """Return the plans for a budget, from the fastest to the one with the least memory."""
     settings, size = spec.settings, spec.weights_bytes
     longest = longest_group(store) if spec.loss.sequences else 1
     plan = functools.partial(_plan, store, spec, budget, longest=longest)
     plans = []
-    if settings.splits > 1 and spec.groups is None:  # each split has weights of its own
+    if settings.splits > 1 and spec.groups is None:  # each split has its own weights
         held = (1 + settings.average) * size
         by_rows = functools.partial(plan, weights_in_memory=True, average=settings.average)
         plans = [by_rows((1 + settings.splits) * held)]
-        if cluster:  # whose weights come to the command beside those that are saved
+        if cluster:  # this process holds the weights of the workers and the saved weights
             plans.append(by_rows(2 * held, needs_cluster=True))
         return plans
     if not spec.has_common_dual:
@@ -120,7 +115,7 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
             plans.append(plan((1 + average) * size, weights_in_memory=True, average=average))
     if spec.sparse_bytes is not None:
         common = spec.can_have_common_dual
-        # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
+        # At most half of the budget, or the most that lists and full rows of small weights can take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
             plans.append(plan(
                 spec.sparse_bytes + pool, sparse=True, average=settings.average, pool_bytes=pool,
@@ -133,16 +128,13 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
 
 
 def plan_rows(store: Store, spec: Spec) -> tuple[Plan, np.ndarray]:
-    """Return the plan of a training of rows in memory, and the bounds of its one block.
+    """Return the plan of a training on rows in memory, and the bounds of its single block.
 
-    Raises
-    ------
-    PlanError
-        If the process cannot hold dense duals.
+    Raises `PlanError` if the process cannot hold dense duals.
     """
     check_dense_duals(spec, available_memory(), "the memory of this process")
     settings, rows, common = spec.settings, store.rows(0, store.n_rows), spec.has_common_dual
-    entries = 0  # room for the new duals of any row or group
+    entries = 0  # must hold the new duals of any row or group
     if settings.keep_duals or settings.inner_passes:
         entries = max(spec.n_classes, min(rows.n_rows * spec.max_duals, _MAX_BUFFERED_DUALS))
         if spec.loss.sequences:
@@ -155,7 +147,7 @@ def plan_rows(store: Store, spec: Spec) -> tuple[Plan, np.ndarray]:
 
 
 def find_budget(settings: Settings) -> int:
-    """Return the bytes that a plan may use: `settings.memory`, or less if the process may have less."""
+    """Return the bytes for a plan: `settings.memory`, or less under a memory limit of the process."""
     limit = memory_limit()
     return min(settings.memory, max(limit - INTERPRETER, limit // 4))
 
@@ -168,7 +160,7 @@ def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> Non
 
 
 def check_dense_duals(spec: Spec, free: int, where: str) -> None:
-    """Raise `PlanError` if the place called `where`, with `free` bytes left, cannot hold dense duals."""
+    """Raise `PlanError` if dense duals do not fit into `free` bytes of the place called `where`."""
     settings, needed = spec.settings, spec.dense_duals_bytes
     if needed > free:
         raise PlanError(
@@ -190,15 +182,15 @@ def _plan(
     common_dual: bool = False,
     **recorded: Any,
 ) -> Plan:
-    """Return the plan in which weights, or the index of sparse ones, take `held` bytes.
+    """Return a plan in which weights, or the index of sparse weights, take `held` bytes.
 
-    `longest` is the largest number of rows that are visited as one; `recorded` goes to `make_plan`.
+    `longest` is the largest number of rows visited together. `recorded` goes to `make_plan`.
     """
     settings = spec.settings
     held += spec.product_bytes + spec.pair_bytes + spec.chain_bytes(longest) * spec.loss.sequences
     held += division_bytes(store) * (settings.hold_out is not None)
     held_row_bytes = 0
-    if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
+    if spec.groups is not None:  # counts by group and lists of the duals of a block, with copies
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes
     duals = spec.dual_format(common_dual=common_dual)
     return make_plan(
@@ -221,7 +213,7 @@ def _plan(
 def commit_bytes(store: Store, spec: Spec, plan: Plan) -> int:
     """Return the most bytes of weights that a commit writes.
 
-    A feature that occurs in no row takes none, unless the weights are of a model.
+    Features that occur in no row take none, unless training continues from a model.
     """
     row = spec.columns * spec.dtype.itemsize + mmap.PAGESIZE
     used = spec.n_features if spec.settings.from_ is not None else min(spec.n_features, store.nnz)
@@ -229,7 +221,7 @@ def commit_bytes(store: Store, spec: Spec, plan: Plan) -> int:
 
 
 def describe_fit(store: Store, training: Training) -> dict[str, Any]:
-    """Return the description of a plan that `streamsvm.plan` returns and a fit reports."""
+    """Return the description of a plan for `streamsvm.plan` and for the reports of a fit."""
     spec, plan, n_blocks = training.spec, training.plan, len(training.starts) - 1
     settings, size = spec.settings, (1 + plan.average) * spec.weights_bytes
     in_files = 0 if plan.weights_in_memory else size
@@ -265,9 +257,9 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
 
 
 def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:
-    """Return a warning about a plan that is slow or too large, with remedies; None if there is none."""
+    """Return a warning with remedies if a plan is slow or too large, else None."""
     limit, needed = memory_limit(), plan.total + INTERPRETER
-    if needed > limit:  # of a run that was begun where there was more
+    if needed > limit:  # the run started with more memory
         return Message(
             f"this run holds about {format_size(needed)}, and the limit of this process is "
             f"{format_size(limit)}: it may be killed",
@@ -285,7 +277,7 @@ def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:
 
 
 def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
-    """Return a warning, with the memory that is needed, if a plan leaves out the average that is wanted."""
+    """Return a warning with the required memory if a plan drops the requested average, else None."""
     if plan.average or not spec.settings.average:
         return None
     enough = _enough(store, spec, plan.memory)
@@ -295,6 +287,6 @@ def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
 
 
 def _enough(store: Store, spec: Spec, budget: int) -> int:
-    """Return a budget, in whole MiB, with which the best plan for `budget` has room for small blocks."""
+    """Return the budget, in whole MiB, at which the best plan for `budget` has room for small blocks."""
     room = int(2 * SMALL_BLOCK / (1 - 1 / LEAST_READS) / (1 - DUAL_SHARE))
     return -(-(choices(store, spec, budget)[0].fixed + room + 16 * store.n_classes) // 2**20) * 2**20

@@ -1,4 +1,4 @@
-"""Validation store of a run, which the accuracy is measured on."""
+"""Validation store of a run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import transformed
 
-_CHECKED_ROWS = 256  # held-out rows that are transformed before the training, to find refusals early
+_CHECKED_ROWS = 256  # held-out rows to transform before the training, so that a refused row is found early
 
 
 def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) -> str | None:
-    """Check the validation store before the training begins, and return its fingerprint; None without one.
+    """Check the validation store before training; return its fingerprint, or None without a store.
 
-    `record` is the record of the run, which may know the fingerprint.
+    The `record` of the run may have the expected fingerprint.
     """
     settings, transforms = training.spec.settings, training.transforms
     if settings.valid is None:
@@ -38,7 +38,7 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
         sample = first_rows(held_out, 0, held_out.n_rows, SAMPLE_VALUES)
         blocks.match.warn(sample, str(held_out.path))
         warn_of_difference(sample.data, record, transforms, str(held_out.path))
-        if transforms:  # which may refuse rows
+        if transforms:  # transforms may refuse rows
             blocks.store.rows(0, min(_CHECKED_ROWS, held_out.n_rows))
         if held_out.multilabel and settings.splits > 1 and settings.split == CLASSES:
             problem = f"is for data of one label a row with {CLASSES} split, and {held_out.path} has several"
@@ -55,9 +55,9 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
 
 
 def open_held_out(settings: Settings, known: str | None = None) -> Store:
-    """Open the validation store with the same label column and matrix as the store that is trained on.
+    """Open the validation store with the label column and matrix of the training store.
 
-    Raises `RunError` if it does not have the `known` fingerprint.
+    Raises `RunError` if its fingerprint differs from `known`.
     """
     assert settings.valid is not None
     store = open_validation_store(
@@ -76,8 +76,8 @@ def open_held_out(settings: Settings, known: str | None = None) -> Store:
 def held_out_blocks(held_out: Store, raw: Store, training: Training, held_bytes: int = 0) -> Blocks:
     """Return the blocks of the validation store, transformed like the training rows from the store `raw`.
 
-    Their memory is the part of the plan that weights, duals and blocks in memory do not use; `held_bytes` of
-    it are for the duals of a single block.
+    They may use the memory of the plan that weights, duals and blocks in memory leave. `held_bytes` of it are
+    reserved for the duals of a single block.
     """
     plan = training.plan
     memory = plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - plan.held_bytes

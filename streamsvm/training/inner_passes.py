@@ -1,4 +1,4 @@
-"""Inner passes: further visits of a block's rows that have duals, while they are in memory."""
+"""Inner passes: further visits of the rows of a block that have duals, while they are in memory."""
 
 from __future__ import annotations
 
@@ -11,37 +11,31 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.simd import VECTOR_BYTES
 
-# The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights to a
-# row's scores. The constants were measured.
-READ_BEFORE = 16  # reading a non-zero before training begins
+# The cost model counts vector operations. One operation adds a multiple of a vector of weights to the scores
+# of a row. The constants were measured.
+READ_BEFORE = 16  # reading a non-zero before training starts
 READ_AHEAD = 4  # reading a non-zero while other rows are trained on
-_UPDATE_COST = 1  # adding to a vector of the weights that was just scored
-_VISIT_COST = 60  # fetching a row, and solving its block problem
-_REVISIT_COST = 40  # solving the problem again for the classes with duals alone
-_MAX_PASSES = 8  # more passes gain nothing before the other blocks have been visited again
+_UPDATE_COST = 1  # updating a vector of weights that was just scored
+_VISIT_COST = 60  # fetching a row and solving its block problem
+_REVISIT_COST = 40  # solving the block problem again for the classes with duals
+_MAX_PASSES = 8  # more passes gain nothing until the other blocks are visited again
 
 
 class Place(NamedTuple):
-    """Where visits are made, which determines the order of inner passes over the rows, and their number."""
+    """Position of visits in a training, which determines the order and the number of inner passes."""
 
     pass_number: int
-    number: int  # of the block in the pass, or of the part of it
-    read_work: int  # cost of reading a non-zero: `READ_BEFORE`, `READ_AHEAD`, or 0 if rows were in memory
+    number: int  # number of the block, or of the part of a block, in the pass
+    read_work: int  # cost of reading a non-zero: `READ_BEFORE`, `READ_AHEAD`, or 0 for rows already in memory
 
 
 class InnerPasses:
-    """Further visits of the rows that have duals, each over the classes for which it has one.
+    """Further visits of rows with duals, only over the classes that have duals.
 
-    After a full visit a row has few duals: 2 of 1000, 11 of 105. A visit that scores only these classes is
-    cheap, and cheaper still without reading; and it makes further progress. Where duals are a matrix, visits
-    are over all classes (see `streamsvm.kernels.duals`).
-
-    Parameters
-    ----------
-    wanted : int or "auto"
-        The number of passes; "auto" lets a cost model choose it.
-    seed : int
-        Seed of the order of the rows.
+    A row has few duals after a full visit: 2 of 1000, 11 of 105. Scoring only these classes is cheap,
+    especially if the row need not be read again, and it makes further progress. If duals are a matrix, visits
+    are over all classes (see `streamsvm.kernels.duals`). `wanted` is the number of passes; with "auto", a
+    cost model chooses it.
     """
 
     def __init__(self, wanted: int | str, seed: int) -> None:
@@ -51,16 +45,16 @@ class InnerPasses:
     def orders(
         self, rows: Rows, weights: np.ndarray, visited: np.ndarray, counts: np.ndarray, place: Place
     ) -> Iterator[np.ndarray]:
-        """Yield the rows of each pass in the order in which it visits them.
+        """Yield the rows of each pass in the order of the visits.
 
         Parameters
         ----------
         rows : Rows
         weights : ndarray, shape (n_features, K)
         visited : ndarray of int, shape (n,)
-            The rows that full visits were made of.
+            Rows that had full visits.
         counts : ndarray of int, shape (n,)
-            The number of classes that further visits of each of them are over: 0 if it has no duals.
+            Number of classes in further visits of each row; 0 for rows without duals.
         place : Place
         """
         active = np.flatnonzero(counts > 0)
@@ -73,13 +67,14 @@ class InnerPasses:
 
 
 def _number(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, read_work: int) -> int:
-    """Choose the number of passes that cost as much as the full visits; half of it if rows were read.
+    """Choose the number of passes that cost as much as the full visits, or half as much if rows were read.
 
-    Costs are counted, not timed. Rows are read in the first pass, in which other classes have duals than in
-    later ones, and if there are several blocks, each of which undoes a part of what the others gained.
+    Costs are counted, not timed. Rows are read in the first pass and with several blocks. Inner passes then
+    gain less, because the classes with duals still change, or because each block undoes a part of the other
+    blocks' gains.
     """
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
-    vectors = np.minimum(counts + (counts > 0), n_vectors)  # with duals, at most: of the rows that have any
+    vectors = np.minimum(counts + (counts > 0), n_vectors)  # upper bound of vectors with duals
     moved = int(nnz @ vectors)
     updates = _UPDATE_COST * moved
     full = int(nnz.sum()) * (n_vectors + read_work) + updates + _VISIT_COST * len(counts)

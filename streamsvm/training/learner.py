@@ -1,8 +1,8 @@
-"""The learner: the weights of a training, and how they change and are measured.
+"""The learner: the weights of a training, their updates and their measures.
 
-It opens no files, looks at no clock and reports nothing. The trainer (`streamsvm.training.trainer`) brings
-blocks, keeps the duals, commits and reports. `Visits` are how a learner learns a block: row after row
-(`streamsvm.training.plain_visits`), or in splits (`streamsvm.training.parallel`).
+It opens no files, reads no clock and reports nothing. The trainer (`streamsvm.training.trainer`) provides
+blocks, keeps the duals, commits and reports. `Visits` define how a learner learns a block: row by row
+(`streamsvm.training.plain_visits`) or in splits (`streamsvm.training.parallel`).
 """
 
 from __future__ import annotations
@@ -35,34 +35,25 @@ if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
     from streamsvm.training.origin import Origin
 
-ReadDuals = OldDuals | DualMatrix  # of a block, as the last pass left them
+ReadDuals = OldDuals | DualMatrix  # duals of a block after the last pass
 
 
 class Visits(abc.ABC):
-    """How a learner learns the rows of a block, and scores rows.
+    """Method of learning the rows of a block, and of scoring rows."""
 
-    Attributes
-    ----------
-    learner : Learner
-        Whose weights and sums they change.
-    kernels : Kernels
-    progressive : bool
-        True if each row is scored for all classes before it is learned from.
-    """
-
-    learner: Learner
+    learner: Learner  # owner of the weights and sums that visits change
     kernels: Kernels
-    progressive = True
+    progressive = True  # each row is scored for all classes before it is learned from
 
     def set_columns(self, spec: Spec) -> None:  # noqa: B027
         """Make scratch arrays for the columns of the weights."""
 
     @abc.abstractmethod
     def compile(self, rows: Rows, old: OldDuals) -> None:
-        """Compile or load the kernels by visiting `rows`, of which there are none."""
+        """Compile or load the kernels with the empty `rows`."""
 
     def read_duals(self, duals: PassDuals, first: int, rows: Rows) -> ReadDuals:
-        """Read the duals that the last pass left of a block that begins with row `first`, for `learn`."""
+        """Read the duals of the last pass for a block that starts at row `first`, for `learn`."""
         return duals.segment(first, rows.n_rows)
 
     @abc.abstractmethod
@@ -75,30 +66,28 @@ class Visits(abc.ABC):
         ----------
         block : TrainingBlock
         old : OldDuals or DualMatrix
-            The rows' duals as the last pass left them: what `read_duals` returned.
+            Duals of the rows after the last pass, from `read_duals`.
         keep : PassDuals, optional
-            Duals of this pass, to which new duals are appended as the buffer fills.
+            Duals of this pass. New duals are appended whenever the buffer is full.
         next_pause : callable
-            Maps a number of visited rows to the larger number at which to pause next.
+            Maps a number of visited rows to a larger number at which to pause.
 
         Yields
         ------
         int
-            The position in the block at each pause.
+            Position in the block at each pause.
         """
 
     @abc.abstractmethod
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        """Add loss and correct predictions of rows to `tallies`, with the weights fixed.
+        """Add loss and correct predictions of rows to `tallies`, with fixed weights.
 
-        Parameters
-        ----------
-        tallies : ndarray of float64, shape (1 or 2, N_TALLIES)
-            Sums for the last iterate and, in a second row, for the average of this scale.
+        `tallies` is a float64 array of shape (1 or 2, N_TALLIES). A second row has the sums for the average
+        of the given scale.
         """
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
-        """Score blocks in their order as `score` does; yields the number of rows done after each of them."""
+        """Score blocks in their order as `score` does; yield the number of rows scored after each block."""
         each = blocks.each(blocks.starts, range(len(blocks)))
         with Prefetcher(each, is_single=len(blocks) == 1) as all_rows:
             for number, rows in enumerate(all_rows):
@@ -109,36 +98,21 @@ class Visits(abc.ABC):
 class Learner:
     """Weights and the state of their training.
 
-    Parameters
-    ----------
-    spec : Spec
-        With the classes known so far; `learn` adds those that appear in a block.
-    storage : WeightStorage
-    visits : Visits
-
-    Attributes
-    ----------
-    problem : Problem
-    tally : ndarray of float64, shape (N_TALLIES,)
-        Sums over the rows of the pass in progress.
-    averaging : bool
-        True while visits update the average too.
-    origin : Origin or None
-        The weights that the training began at, if they were not 0.
+    `spec` has the classes known so far. `learn` adds classes that appear in a block.
     """
 
-    origin: Origin | None = None
+    origin: Origin | None = None  # weights at which the training started; None for zero
 
     def __init__(self, spec: Spec, storage: WeightStorage, visits: Visits) -> None:
         self.spec, self.loss, self.storage, self.visits = spec, spec.loss, storage, visits
-        visits.learner = weakref.proxy(self)  # in a cycle the weights would outlive the training
+        visits.learner = weakref.proxy(self)  # a cycle would keep the weights alive after the training
         self.read_duals, self.learn, self.score = visits.read_duals, visits.learn, visits.score
-        self.tally = own_lines(N_TALLIES)
-        self.averaging = False
+        self.tally = own_lines(N_TALLIES)  # sums over the rows of the current pass
+        self.averaging = False  # True while visits update the average, too
         self.set_classes(spec.n_classes)
 
     def set_classes(self, n_classes: int) -> None:
-        """Make room for the weights and scores of so many classes, and score for these alone."""
+        """Make room for the weights and scores of `n_classes` classes, and score only these."""
         if n_classes != self.n_classes:
             self.spec = self.spec.grown(self.storage.n_features, n_classes)
         self.storage.grow(self.storage.n_features, n_classes + self.loss.extra_columns)
@@ -152,12 +126,12 @@ class Learner:
 
     @property
     def visited(self) -> int:
-        """Number of rows visited in the pass in progress."""
+        """Number of rows visited in the current pass."""
         return int(self.tally[VISITED])
 
     @property
     def average_scale(self) -> float:
-        """Factor in the average ``current - average_scale * average_delta``."""
+        """Factor of `average_delta` in the average ``current - average_scale * average_delta``."""
         return (self.spec.time_unit / max(float(self.tally[CLOCK]), 1.0)) ** AVERAGE_POWER
 
     def begin_average(self) -> None:
@@ -167,18 +141,18 @@ class Learner:
         self.averaging = True
 
     def end_pass(self) -> None:
-        """Reset the sums over a pass; the average's clock goes on."""
+        """Reset the sums of the pass; the clock of the average continues."""
         self.tally[:CLOCK] = 0.0
         self.storage.end_pass()
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
-        """Compile or load the kernels by visiting and scoring `rows`, of which there are none."""
+        """Compile or load the kernels by visiting and scoring the empty `rows`."""
         permutation(0, 0, 0, 0, 0)
         self.visits.compile(rows, old)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
 
     def centre(self, features: np.ndarray) -> None:
-        """Shift the weights of some features to the mean 0 over the classes, if the loss wants it."""
+        """Shift the weights of some features to mean 0 over the classes, if the loss requires it."""
         if not (self.loss.extra_columns or self.loss.centred):
             return
         weights = self.moved_weights()
@@ -189,7 +163,7 @@ class Learner:
                 centre_with_shared(features, matrix, self.n_classes)
 
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
-        """Return the coefficients of a model with these classes: of the last iterate, or of the average."""
+        """Return the coefficients of the last iterate or of the average for the classes `columns`."""
         if self.spec.groups is not None:
             columns = self.spec.groups.columns[columns]
         scale = self.average_scale if average else None
@@ -198,14 +172,14 @@ class Learner:
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
     def norms(self, *, average: bool = False) -> tuple[float, float]:
-        """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ of the last iterate, or of the average; W₀ is `origin`, or 0."""
+        """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ of the last iterate or of the average; W₀ is `origin`, or 0."""
         if self.origin is not None:
             return self.origin.distance(self.coefficients(np.arange(self.n_classes), average=average))
         scale = self.average_scale if average else 0.0
         return add_up(self.storage.squares(self.visits.kernels.norm2, self.problem, scale)), 0.0
 
     def moved_weights(self) -> Weights:
-        """Return the weights that visits update: with their average while there is one, else alone."""
+        """Return the weights that visits update, with the average once it has started."""
         weights = self.storage.weights
         if self.averaging:
             return weights
@@ -213,12 +187,12 @@ class Learner:
 
     @property
     def target(self) -> Target:
-        """What visits solve, and what they change."""
+        """Problem to solve, and arrays that visits change."""
         return Target(self.problem, self.moved_weights(), self.tally, self.storage.sparse_rows)
 
 
 def features_of(rows: Rows, n_features: int) -> np.ndarray:
-    """Return the distinct features of the rows, ascending."""
+    """Return the distinct features of the rows in ascending order."""
     if rows.indices is None:
         return np.arange(n_features if rows.n_rows else 0)
     seen = np.zeros(n_features, np.bool_)
@@ -227,7 +201,7 @@ def features_of(rows: Rows, n_features: int) -> np.ndarray:
 
 
 def problem_of(spec: Spec) -> Problem:
-    """Return the parameters that the kernels of the loss take; in groups, classes are columns."""
+    """Return the parameters for the kernels of the loss; with groups, classes are columns."""
     settings, groups = spec.settings, spec.groups
     problem = Problem(
         spec.n_classes,

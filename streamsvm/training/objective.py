@@ -1,4 +1,4 @@
-"""Primal and dual objective, and their gap: a bound of a model's distance from the optimum."""
+"""Primal and dual objective and their gap, which bounds the distance of a model from the optimum."""
 
 from __future__ import annotations
 
@@ -18,30 +18,19 @@ if TYPE_CHECKING:
 class Scoring(NamedTuple):
     """Sums of a pass over the data with fixed weights."""
 
-    loss_sum: float  # Σ of the rows' losses, each times its cost
+    loss_sum: float  # sum of the losses of the rows, multiplied by their costs
     accuracy: float  # fraction of rows classified correctly
-    rows: int  # of weight above 0
+    rows: int  # rows of weight above 0
 
 
 def score_blocks(
     blocks: Blocks, learner: Learner, average_scale: float | None, step: Callable[[int], None]
 ) -> list[Scoring]:
-    """Stream all blocks, in order, and add up loss and correct predictions.
+    """Score all blocks with the last iterate and optionally the average; return a `Scoring` of each.
 
-    Parameters
-    ----------
-    blocks : Blocks
-    learner : Learner
-    average_scale : float, optional
-        Score by the average too, from the same reading.
-    step : callable
-        Called with the number of rows that were scored, after each block.
-
-    Returns
-    -------
-    list of Scoring
-        For the last iterate and, unless `average_scale` is None, for the average. As in training, rows of
-        norm zero do not enter the loss: it does not depend on the weights.
+    Unless `average_scale` is None, the same reading also scores the average. `step` is called with the number
+    of rows scored after each block. As in training, rows of norm 0 do not enter the loss, because it does not
+    depend on the weights.
     """
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     for n_rows in learner.visits.score_blocks(blocks, average_scale, tallies):
@@ -53,17 +42,17 @@ def score_blocks(
 
 
 def accuracy_of(tally: np.ndarray) -> float:
-    """Return the fraction of the rows of weight above zero that were classified correctly."""
+    """Return the fraction of correctly classified rows among rows of weight above zero."""
     return float(tally[CORRECT] / max(tally[VISITED] - tally[UNWEIGHTED], 1.0))
 
 
 def is_within(relative_gap: float, tol: float) -> bool:
-    """Return True if a relative gap meets a tolerance; a negative one, due to rounding, by its size too."""
+    """Return True if a relative gap, which rounding may make negative, is within `tol` of 0."""
     return -tol <= relative_gap <= tol
 
 
 def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
-    """Return a warning if a measured relative gap of a pass is more negative than usual rounding explains."""
+    """Return a warning if a relative gap of a pass is more negative than the usual rounding error."""
     relative_gap = min(record.get(name) or 0.0 for name in ("relative_gap", "average_relative_gap"))
     if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
         return []
@@ -73,9 +62,9 @@ def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
 
 
 def gap_record(dual_sum: float, loss_sum: float, norm2: float, product: float = 0.0) -> dict[str, float]:
-    """Return dual, primal, gap and relative gap, given the sums of dual terms and of losses, and ‖w‖².
+    """Return dual, primal, gap and relative gap from the sums of dual terms and of losses, and ‖w‖².
 
-    If training goes on from weights W₀, that is ‖w - W₀‖², and `product` is ⟨w - W₀, W₀⟩.
+    If training continues from weights W₀, `norm2` is ‖w - W₀‖², and `product` is ⟨w - W₀, W₀⟩.
     """
     primal = 0.5 * norm2 + loss_sum
     dual = dual_sum - 0.5 * norm2 - product

@@ -1,7 +1,7 @@
 """Online training: one pass over a stream of rows, each predicted before it is learned from.
 
-The duals of a row are zero when it arrives and never needed again, so nothing is kept of it: one exact block
-step moves the weights, and their average is the model. Features and classes may appear on the way, and
+The duals of a new row are zero and are not needed again, so nothing is kept of a row: one exact block step
+updates the weights, and their average is the model. Features and classes may appear during the pass. The
 memory does not depend on the length of the stream.
 """
 
@@ -61,21 +61,18 @@ from streamsvm.transforms.fitting import fit_without_rows
 
 @dataclasses.dataclass(eq=False)
 class Online(Trainer):
-    """Trainer for one pass over a stream; its position has a `StreamPosition`.
-
-    `online_settings` are for the model's record; `settings` are their form for the training loop.
-    """
+    """Trainer for one pass over a stream; its position has a `StreamPosition`."""
 
     source: StreamSource
-    online_settings: OnlineSettings
+    online_settings: OnlineSettings  # for the model's record; `settings` are their form for the loop
 
     def __post_init__(self) -> None:
         super().__post_init__()
         assert self.files.run is not None
         self.stream, self._run = self.source.stream, self.files.run
         self._begun = self.position.blocks_done
-        self._ended = self.position.passes_done > 0  # True once the stream was read to its end
-        self.position = dataclasses.replace(self.position, passes_done=0)  # rows may have come since
+        self._ended = self.position.passes_done > 0  # True if the stream was read to its end
+        self.position = dataclasses.replace(self.position, passes_done=0)  # the stream may have new rows
         self._history: list[dict[str, Any]] = []
 
     @property
@@ -84,11 +81,11 @@ class Online(Trainer):
         return self.position.stream
 
     def run(self) -> OnlineResult:
-        """Learn from all rows that are left, and save the model."""
+        """Learn from all remaining rows, and save the model."""
         with self.compiled(self.source.empty()):
             self.begin_pass(1)
             blocks = self.source.blocks(self.position)
-            # A pipe may stay silent for ever: `stop` is called meanwhile, and nothing waits for the thread.
+            # A pipe may stay silent, so `stop` is called meanwhile, and the reading thread is not joined.
             with Prefetcher(blocks, self.stop, join=self.stream.resumable) as read:
                 finished = self.learn(self._with_room(read), "online", self._report_rows, averages=True)
             self.waited = read.waited
@@ -148,7 +145,7 @@ class Online(Trainer):
             raise PlanError(problem, remedy=error.remedy) from None
 
     def _ended_by(self, error: StreamsvmError) -> StreamsvmError:
-        """Commit what was learned before an error or a signal, and say in the error how to use it."""
+        """Commit at an error or a signal; return the error with advice on using the commit."""
         rows, is_new = self.learner.visited, self.position.blocks_done > self._begun
         if rows == 0 or not (is_new or isinstance(error, Interrupted)):
             return error
@@ -156,7 +153,7 @@ class Online(Trainer):
             self._report_rest()
         self.commit()
         if self.stream.resumable:
-            if isinstance(error, PlanError):  # other settings are needed
+            if isinstance(error, PlanError):  # resuming with the same settings would fail again
                 return error
             remedy = Remedy("{} continues after them", Call("resume", self._run.path))
         elif len(self._state.classes) < 2:
@@ -169,7 +166,7 @@ class Online(Trainer):
     # -- reports -----------------------------------------------------------------------------------
 
     def _report_rows(self, block: TrainingBlock | None = None, at: int = 0) -> None:
-        """Report the rows learned from, of which the first `at` of `block` are the last."""
+        """Report the rows learned from, including the first `at` rows of `block`."""
         record = {"event": "rows", **self._figures(block, at)}
         hidden = [each["progressive_accuracy"] is None for each in self._history]
         if record["progressive_accuracy"] is None and not any(hidden):
@@ -180,7 +177,7 @@ class Online(Trainer):
         self._history.append(record)
 
     def _report_rest(self) -> None:
-        """Report the rows after the last line of the report, if there are any."""
+        """Report the rows after the last report, if any."""
         if self.position.reported[0] != self.learner.visited:
             self._report_rows()
 
@@ -197,7 +194,7 @@ class Online(Trainer):
             recent = (correct - correct_before) / (rows - rows_before)
         return {
             "rows": rows,
-            "progressive_accuracy": None if groups.alike else accuracy,  # no estimate then
+            "progressive_accuracy": None if groups.alike else accuracy,  # sorted labels allow no estimate
             "recent_accuracy": None if groups.alike else recent,
             "classes": self.learner.n_classes,
             "features": n_features,
@@ -232,7 +229,7 @@ class Online(Trainer):
         )
 
     def _coefficients(self, order: np.ndarray) -> Coefficients:
-        """Return the coefficients of the model, with those of a constant feature last."""
+        """Return the coefficients of the model, with a constant feature moved to the end."""
         storage, first = self.learner.storage, int(self.source.constant_first)
         if first:
             n_features = storage.n_features
@@ -249,7 +246,7 @@ class Online(Trainer):
         )
 
     def _model_record(self, order: np.ndarray) -> dict[str, Any]:
-        """Return the model's record, which has no entry that differs between equal passes."""
+        """Return the model's record, which is the same for equal passes."""
         online_settings, state = self.online_settings, self._state
         classes = [state.classes[code] for code in order]
         n_features, n_features_in = self.learner.storage.n_features, self.stream.n_features
@@ -285,7 +282,7 @@ def learn_stream(
     force: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
 ) -> OnlineResult:
-    """Begin a run over a stream, as `streamsvm.online` describes it."""
+    """Start a run over a stream, as `streamsvm.online` describes."""
     if stream.classes is not None and len(stream.classes) < 2:
         raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
     if online_settings.transform is None:
@@ -307,7 +304,7 @@ def learn_stream(
                 return trainer.run()
         except Exception:
             if not run.has_commit:
-                run.clear()  # there is nothing to continue
+                run.clear()  # a run without a commit cannot continue
             raise
 
 
@@ -319,7 +316,7 @@ def resume_stream(
     callbacks: Callbacks,
     store: Sequence[str | os.PathLike[str]] | None = None,
 ) -> OnlineResult:
-    """Continue a run over a stream; `store` is where one that it learns from is now, if it was moved."""
+    """Continue a run over a stream; `store` is the new location of a store that was moved."""
     online_settings = OnlineSettings(**record["settings"])
     opened: contextlib.AbstractContextManager[Stream]
     if record["input"].get("kind") == STORE:
@@ -327,7 +324,7 @@ def resume_stream(
     elif store is not None:
         raise wrong_setting("store", f"does not apply: {run.path} learns from a stream")
     else:
-        assert open_stream is not None  # `fit` alone resumes runs without it, and those of its own
+        assert open_stream is not None  # only `fit` omits it, and `fit` resumes only its own runs
         opened = contextlib.nullcontext(open_stream(record["input"]))
     with opened as stream, _stream_trainer(run, stream, online_settings, every, callbacks) as trainer:
         if store is not None:
@@ -336,7 +333,7 @@ def resume_stream(
 
 
 def _fitted(online_settings: OnlineSettings, stream: Stream, n_features: int) -> list[Transform]:
-    """Fit the transforms to so many features; raise `SettingsError` for one that needs all rows."""
+    """Fit the transforms to `n_features` features; raise `SettingsError` if one needs all rows."""
     for each in parse_transforms(online_settings.transform):
         if each.array_dtype is not None:
             problem = f"{each.name} needs facts of all rows, and online reads each once; train with fit"
@@ -365,7 +362,7 @@ def _stream_trainer(
     classes = position.stream.classes
     if position.blocks_done and (
         source.n_features not in (None, position.weights_shape[0])
-        or stream.classes not in (None, classes)  # whose codes the stream gives to labels
+        or stream.classes not in (None, classes)  # labels are codes of these classes
     ):
         raise RunError(
             f"{run.path} was begun on a stream of other features or classes",

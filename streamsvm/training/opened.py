@@ -1,4 +1,4 @@
-"""A training with its opened data, in this process."""
+"""Training with its opened data, in this process."""
 
 from __future__ import annotations
 
@@ -20,28 +20,14 @@ from streamsvm.transforms.fitting import DATA_ENTRIES
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OpenTraining:
-    """A training with its opened data, and with the facts that it records but does not learn from.
-
-    Attributes
-    ----------
-    training : Training
-    raw : Store
-        The store before transforms; a view of it, `store`, has the rows of the training's blocks.
-    store : Store
-    costs : TrainingCosts
-        The model keeps its table.
-    run_record : dict
-        Content of ``run.json``; without a run, what the model's record takes from it.
-    on_cluster : bool
-        True if workers of a cluster do the work.
-    """
+    """Training with its opened data, and with facts that it records but does not learn from."""
 
     training: Training
-    raw: Store
-    store: Store
-    costs: TrainingCosts
-    run_record: dict[str, Any]
-    on_cluster: bool = False
+    raw: Store  # store before transforms
+    store: Store  # view of `raw` with the rows of the blocks
+    costs: TrainingCosts  # the model keeps the table of costs
+    run_record: dict[str, Any]  # content of ``run.json``; without a run, entries for the model's record
+    on_cluster: bool = False  # workers of a cluster do the work
 
     @functools.cached_property
     def blocks(self) -> Blocks:
@@ -49,12 +35,12 @@ class OpenTraining:
 
     @functools.cached_property
     def described(self) -> dict[str, Any]:
-        """Description of the plan that `streamsvm.plan` returns and a run reports."""
+        """Description of the plan for `streamsvm.plan` and for the reports of a run."""
         return describe_fit(self.store, self.training)
 
     @functools.cached_property
     def record(self) -> dict[str, Any]:
-        """Entries of the model's record, to which training adds others."""
+        """Entries of the model's record that are known before the training."""
         store, settings = self.store, self.training.spec.settings
         of_run: dict[str, Any] = {"memory": settings.memory, "block_rows": settings.block_rows}
         of_run |= {"store_fingerprint": self.training.fingerprint}
@@ -71,12 +57,12 @@ class OpenTraining:
 
     @property
     def order_warning(self) -> str | None:
-        """Warning about the order of the labels of a store."""
+        """Warning about the order of the labels in a store."""
         return self.described["order_warning"] if self.training.paths else None
 
     @property
     def held_bytes(self) -> int:
-        """Memory for the duals of two passes: what the plan leaves, if there is but one block.
+        """Memory that the plan of a single block leaves for the duals of two passes.
 
         Blocks of the validation store take half of it.
         """
@@ -88,7 +74,7 @@ class OpenTraining:
 
     @contextlib.contextmanager
     def measured_blocks(self) -> Iterator[Blocks]:
-        """Open the blocks that are measured: of the rows that are held out, or of the validation store."""
+        """Open the blocks for measuring: the held-out rows or the validation store."""
         settings = self.training.spec.settings
         if settings.hold_out is not None:
             yield self.blocks.to_measure()

@@ -1,8 +1,8 @@
-"""Training that goes on from a model: its features and classes in new data, and the weights W₀ it begins at.
+"""Training that continues from a model: its features and classes in new data, and its weights W₀.
 
-With V = W - W₀ the training minimises ½‖V‖² + Σ C_i loss(Wᵀx_i). A row's loss is a function of V that is
-shifted by the scores W₀ᵀx_i, which adds -⟨V, W₀⟩ to the dual objective. Visits score by W, and so are the
-same: they begin at W = W₀ with duals of 0.
+With V = W - W₀ the training minimises ½‖V‖² + Σ C_i loss(Wᵀx_i). The loss of a row is a function of V shifted
+by the scores W₀ᵀx_i, which adds -⟨V, W₀⟩ to the dual objective. Visits score by W, so they need no change:
+they start at W = W₀ with zero duals.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from streamsvm.store.joined import all_classes
 from streamsvm.store.views import matched, recoded
 from streamsvm.training.spec import Spec
 
-_PIECE_WEIGHTS = 2**20  # that are read at a time
+_PIECE_WEIGHTS = 2**20  # weights read at a time
 
 
 class Origin:
-    """The weights W₀ of a model, with the features, classes and type of a training that goes on from it.
+    """Weights W₀ of a model, for the features, classes and dtype of a training that continues from it.
 
-    Its features come first, in their order, and a constant one stays the last. Other weights are 0.
+    Features of the model come first, in their order, except that a constant feature stays last. Other weights
+    are 0.
     """
 
     def __init__(self, model: Model, spec: Spec, classes: tuple[str, ...]) -> None:
@@ -37,7 +38,7 @@ class Origin:
         self._n_plain = model.n_features - (model.bias is not None)
 
     def rows(self, begin: int, end: int) -> np.ndarray:
-        """Return the weights of some features, with the mean 0 over the classes if the loss wants it."""
+        """Return the weights of some features, with mean 0 over the classes if the loss requires it."""
         spec, coef = self._spec, self._coef
         found = np.zeros((end - begin, spec.n_classes))
         if (last := min(end, self._n_plain)) > begin:
@@ -55,32 +56,32 @@ class Origin:
         step = max(1, _PIECE_WEIGHTS // spec.n_classes)
         for begin in range(0, spec.n_features, step):
             rows = self.rows(begin, min(begin + step, spec.n_features))
-            used = np.flatnonzero(rows.any(axis=1))  # holes of files stay holes
+            used = np.flatnonzero(rows.any(axis=1))  # keeps holes in sparse files
             storage.weights.current[(begin + used)[:, np.newaxis], columns] = rows[used]
 
     def distance(self, coefficients: Coefficients) -> tuple[float, float]:
-        """Return ‖V‖² and ⟨V, W₀⟩ of the weights W of a model with all classes in their order."""
+        """Return ‖V‖² and ⟨V, W₀⟩ for the weights W of a model with all classes in order."""
         begin, sums = 0, np.zeros(2)
         for W in coefficients.pieces():
             W0 = self.rows(begin, begin + len(W)).astype(np.float64)
             V = W - W0
-            # Not as scalar products, whose last bits depend on the number of threads.
+            # Not as dot products, because their last bits depend on the number of threads.
             sums += (V * V).sum(), (V * W0).sum()
             begin += len(W)
         return float(sums[0]), float(sums[1])
 
 
 def go_on(raw: Store, model: Model) -> Store:
-    """Return a view of a store with the features and classes of a model, and those that are new.
+    """Return a view of a store with the features and classes of a model, followed by new ones.
 
-    New features come last. They are left out if the model selects features; if it hashes them, none is new.
+    New features are omitted if the model selects features. If the model hashes features, no feature is new.
 
     Raises
     ------
     StoreError
-        If the features are not of the same kind, or no class is in both.
+        If the features are not of the same kind, or data and model have no class in common.
     FeatureError
-        If both name their features, and have no name in common.
+        If data and model have feature names, but no name in common.
     """
     known, label_dtype = model.record["classes"], model.record.get("label_dtype", TEXT)
     check_has_classes(raw, known)

@@ -33,18 +33,18 @@ _OBJECTIVE = ("dual", "primal", "gap", "relative_gap")
 
 @dataclasses.dataclass(eq=False)
 class Fit(Trainer):
-    """Trainer for passes over the blocks of a source until a tolerance is met, or all are made."""
+    """Trainer for passes over the blocks of a source until a tolerance or the number of passes is reached."""
 
     source: ShuffledSource
     about: OpenTraining
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._norm2 = math.inf  # of the last iterate when it was measured
+        self._norm2 = math.inf  # squared norm of the last iterate when last measured
         self._bytes_before = self.source.cut.store.bytes_read
 
     def run(self) -> FitResult:
-        """Make the passes that are left, and save the model."""
+        """Make the remaining passes, and save the model."""
         with self.compiled(self.source.cut.empty()):
             while self.position.passes_done < self.settings.passes and not self._has_converged():
                 self._make_pass(self.position.passes_done + 1)
@@ -71,16 +71,13 @@ class Fit(Trainer):
         self._end_pass(this_pass)
 
     def _grow_or_begin(self, this_pass: int) -> None:
-        """Begin at the means of the classes; if C grows, scale weights and duals.
-
-        The factor is the one that is best for the dual objective.
-        """
+        """Start at the class means; if C grows, scale weights and duals by the best factor."""
         if not self.position.blocks_done:
             scale, start = self._grow(this_pass), self.position.start
             if this_pass == 1 and self.learner.spec.starts_at_means:
                 start = self._begin_at_means()
             self.position = dataclasses.replace(self.position, dual_scale=scale, start=start)
-        # Rows without duals are taken to have duals of this share of their costs, in all classes.
+        # Rows without stored duals have duals equal to this fraction of their costs, for all classes.
         start = self.position.start if this_pass == 1 else 0.0
         self.learner.problem = self.learner.problem._replace(start=start)
 
@@ -107,7 +104,7 @@ class Fit(Trainer):
         self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
 
     def _averages(self, this_pass: int) -> bool:
-        """Return whether the average of a pass is wanted: as the model, or to be measured."""
+        """Return True if a pass needs the average as the model, or to measure it."""
         settings = self.settings
         if not self.learner.spec.settings.average:
             return False
@@ -129,7 +126,7 @@ class Fit(Trainer):
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
         seconds = position.pass_seconds
-        waited = min(self.waited, seconds)  # of a reader that compiles, more
+        waited = min(self.waited, seconds)  # waiting for a reader that compiles takes longer
         bytes_read = self.source.cut.store.bytes_read
         record |= {
             "rows_per_second": self.n_rows / max(seconds, 1e-9),
@@ -145,7 +142,7 @@ class Fit(Trainer):
         self.learner.end_pass()
         duals = {p: end for p, end in position.duals.items() if p != this_pass - 1}
         if is_last and settings.is_search:
-            duals = {}  # nobody extends a search
+            duals = {}  # a search is never extended
         self.position = dataclasses.replace(
             self.position,
             history=(*position.history, record),
@@ -176,13 +173,13 @@ class Fit(Trainer):
     # -- measuring ---------------------------------------------------------------------------------
 
     def _measure(self, this_pass: int, *, is_last: bool) -> dict[str, Any]:
-        """Return the measures of a pass: estimates, the exact gap, and the accuracies that are wanted."""
+        """Return the measures of a pass: estimates, and the exact gap and accuracies if requested."""
         settings, tally = self.settings, self.learner.tally
         norms = self.learner.norms()
         self._norm2 = norm2 = norms[0]
         share = settings.share_of_C(this_pass)
         grows = settings.share_of_C(this_pass + 1) > share
-        # Without a tolerance a pass is measured by its own C, else by the C that it grows to.
+        # Measure by the C of the pass, or with a tolerance by the final C.
         of_pass = share if settings.tol is None else 1.0
         loss_sum = float(tally[LOSS_SUM]) / share * of_pass
         estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, *norms)
@@ -222,7 +219,7 @@ class Fit(Trainer):
         return {f"{AVERAGE_PREFIX}{name}": value for name, value in record.items()}
 
     def _score(self, blocks: Blocks, stage: str) -> list[Scoring]:
-        """Score blocks by the last iterate and, if the pass has one, by the average."""
+        """Score blocks by the last iterate and, if it has started, by the average."""
 
         def step(done: int) -> None:
             self.progress(stage, done, int(blocks.starts[-1]))
@@ -242,14 +239,14 @@ class Fit(Trainer):
         return gap is not None and is_within(gap, tol)
 
     def _is_average(self) -> bool:
-        """Return True if the model is the average, because the last pass has one."""
+        """Return True if the last pass has an average, which then is the model."""
         return self.position.average_pass == self.position.passes_done
 
     # -- records -----------------------------------------------------------------------------------
 
     def _progressive(self) -> dict[str, Any]:
         visited, tally = self.learner.visited, self.learner.tally
-        begins_blank = not self.position.start  # the class means have the labels of all rows
+        begins_blank = not self.position.start  # class means depend on the labels of all rows
         is_meaningful = self.learner.visits.progressive and begins_blank and not self.about.order_warning
         return {
             "rows": visited,
@@ -259,7 +256,7 @@ class Fit(Trainer):
         }
 
     def _model_record(self) -> dict[str, Any]:
-        """Return the model's record, which has no entry that differs between equal trainings."""
+        """Return the model's record, which is the same for equal trainings."""
         names, weights = ["loss", "C", "inner_passes", "seed", "dtype"], self.about.costs.class_weights
         if self.settings.splits > 1:
             names += ["split", "splits"]
@@ -275,7 +272,7 @@ class Fit(Trainer):
 
     @property
     def _last_C(self) -> float:
-        """C of the last pass, however soon the training converges."""
+        """C of the last planned pass, even if the training converges earlier."""
         return self.settings.C * self.settings.share_of_C(self.settings.passes)
 
     def _result(self, model: str) -> FitResult:

@@ -1,4 +1,4 @@
-"""Visits of the rows of a block, one after the other, with pauses."""
+"""Visits of the rows of a block in sequence, with pauses."""
 
 from __future__ import annotations
 
@@ -20,30 +20,23 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Visitor, VisitPlan
 
-# Largest difference of scores that count as equal in the first pass, if there is a common dual.
+# Largest difference between scores that count as equal in the first pass with a common dual.
 _TIE_TOLERANCE = 1e-3
-# Weights are centred at the end of a block, and within it after at least this many non-zeros for each of its
-# features and this many rows.
+# Weights are centred at the end of a block, and after at least this many non-zeros per feature and this many
+# rows.
 _CENTRE_NON_ZEROS = 50
 _CENTRE_ROWS = 100
 
 
 class PlainVisits(Visits):
-    """Visits that are not split.
-
-    Parameters
-    ----------
-    plan : VisitPlan
-    threads : Threads
-        Which compute parts of matrix products, if rows are dense.
-    """
+    """Visits without splits. `threads` compute parts of matrix products if rows are dense."""
 
     def __init__(self, plan: VisitPlan, threads: Threads = Threads()) -> None:  # noqa: B008
         self._visitor = Visitor(plan, 0)
         self.kernels, self._buffer = self._visitor.kernels, self._visitor.buffer
         self._tie_tolerance = _TIE_TOLERANCE if plan.common_dual else 0.0
         self._dual_matrix = plan.dual_matrix
-        self._spare = new_matrix(0, 0, plan.spec.dtype)  # for a new matrix of duals
+        self._spare = new_matrix(0, 0, plan.spec.dtype)  # reused for new duals
         self._threads = threads
         self._products: Products | None = None
 
@@ -87,11 +80,11 @@ class PlainVisits(Visits):
                 end = min(end, first_rows[0])
             reached = self._visit(rows, block.order, at, end, old)
             if is_first:
-                learner.tally[CORRECT] = correct  # a class that nobody knew was not predicted
+                learner.tally[CORRECT] = correct  # a new class cannot have been predicted
             is_full = reached < end and self._buffer_is_full()
             if is_full and self._buffer.used[1] == 0:
                 raise _too_long(learner, rows, int(block.order[reached]))
-            if reached < end and not is_full:  # sparse rows have no room
+            if reached < end and not is_full:  # the sparse weights have no room
                 learner.storage.make_room(rows, int(block.order[reached]))
             if isinstance(old, DualMatrix) and reached == rows.n_rows:
                 self._revisit_matrix(block.order, rows, old, place)
@@ -105,7 +98,7 @@ class PlainVisits(Visits):
             at = reached
             if at % centre_rows == 0 or at == rows.n_rows:
                 learner.centre(features)
-            if at >= pause:  # beyond it, if the visit went on to the end of a group
+            if at >= pause:  # above it if the visit continued to the end of a group
                 yield at
             if at == rows.n_rows:
                 break
@@ -130,7 +123,7 @@ class PlainVisits(Visits):
         is_needed = self.learner.spec.settings.keep_duals or self._visitor.inner_passes is not None
         n_new = rows.n_rows if is_needed else 0
         new = self._spare if len(self._spare) == n_new else self._matrix(n_new)
-        self._spare = old  # which nobody has when the next pass begins: fresh pages take time
+        self._spare = old  # unused in the next pass; reusing it avoids fresh pages, which take time
         return DualMatrix(old, new)
 
     def _matrix(self, n_rows: int) -> np.ndarray:
@@ -157,7 +150,7 @@ class PlainVisits(Visits):
             return
         found = np.empty(rows.n_rows, np.bool_)
         find_duals(duals.new, found)
-        # Rows that enter the objective: others took no time, and say nothing of what a visit costs.
+        # Other rows do not enter the objective, and their visits take no time.
         entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.learner.loss.own_dual)
         visited = order[entered[order]]
         again = duals._replace(old=duals.new, scale=1.0, again=True)
@@ -167,7 +160,7 @@ class PlainVisits(Visits):
 
     def _buffer_is_full(self) -> bool:
         if self.learner.loss.sequences:
-            return True  # there is nothing else that a visit stops for
+            return True  # visits of sequences stop only for a full buffer
         return len(self._buffer.ids) > 0 and self._buffer.used[0] + self.learner.n_classes > len(
             self._buffer.ids
         )
@@ -183,7 +176,7 @@ def _too_long(learner: Learner, rows: Rows, first: int) -> PlanError:
 
 
 def _first_rows(block: TrainingBlock, n_classes: int) -> list[int]:
-    """Return the row of the block in which each of its new classes appears first."""
+    """Return the row of the block in which each new class first appears."""
     if not block.new_classes:
         return []
     codes, first = np.unique(block.rows.labels, return_index=True)

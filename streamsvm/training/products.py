@@ -1,4 +1,4 @@
-"""Visits of dense rows by matrix products: the scores of a tile, and what its steps add to the weights."""
+"""Visits of dense rows by matrix products, which compute scores of a tile of rows and add up its steps."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.tile import Tile, add_columns, clear_steps, mark_moved
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 
-# Rows whose scores one product gives. More take longer to correct, fewer make products that are less fast.
+# Rows per product. More rows take longer to correct; fewer rows make products slower.
 _MOST_ROWS, _LEAST_ROWS = 256, 64
-_FEW_COLUMNS = 256  # with fewer, inner products of many rows cost more than all else
-_PART = 64  # rows of a tile whose scores are corrected by one product for the steps of those before them
-_BYTES = 2**26  # of the scores and the steps of a tile, at most, unless it has the least rows
-# A product is divided into parts of fixed size, whoever computes them, so that its bytes are always the same.
+_FEW_COLUMNS = 256  # with fewer, inner products of many rows dominate the cost
+_PART = 64  # rows of a tile whose scores one product corrects for the steps of earlier rows
+_BYTES = 2**26  # limit for the scores and the steps of a tile, unless it has the fewest rows
+# Products are divided into parts of fixed size, so that results do not depend on the number of threads.
 _SCORED_COLUMNS = 512
 _FEATURES, _COLUMNS = 192, 2048
-_THREADS = 8  # whose parts have room in the plan, which does not depend on their number
-_FEW = 4  # steps are added by the columns that move if these are at most a quarter
+_THREADS = 8  # the plan counts buffers of 8 threads for any number of threads
+_FEW = 4  # if at most a quarter of the columns change, steps are added column by column
 
 
 def tile_rows(columns: int, itemsize: int) -> int:
-    """Return the number of rows of a tile, with so many columns of the weights."""
+    """Return the number of rows of a tile for weights with `columns` columns."""
     rows = _MOST_ROWS if columns >= _FEW_COLUMNS else _LEAST_ROWS
     while rows > _LEAST_ROWS and 2 * rows * columns * itemsize > _BYTES:
         rows //= 2
@@ -37,20 +37,11 @@ def tile_rows(columns: int, itemsize: int) -> int:
 
 
 class Products:
-    """Matrix products for a learner of dense rows.
-
-    Parameters
-    ----------
-    columns : int
-        Of the weights.
-    dtype : dtype
-    threads : Threads
-        Which compute parts of a product.
-    """
+    """Matrix products for a learner of dense rows. `threads` compute parts of a product."""
 
     def __init__(self, columns: int, dtype: np.dtype, threads: Threads) -> None:
         self.n_rows = n_rows = tile_rows(columns, dtype.itemsize)
-        self._threads = threads if columns >= _FEW_COLUMNS else Threads()  # less takes longer to share
+        self._threads = threads if columns >= _FEW_COLUMNS else Threads()  # small products gain nothing
         none = np.zeros((0, 0), dtype)
         scores, average, steps = (own_lines(n_rows * columns, dtype).reshape(n_rows, -1) for _ in range(3))
         self._tile = Tile(
@@ -60,9 +51,9 @@ class Products:
 
     @staticmethod
     def n_bytes(columns: int, n_features: int, itemsize: int) -> int:
-        """Return the bytes that products take beside the weights."""
+        """Return the bytes that products use in addition to the weights."""
         n_rows = tile_rows(columns, itemsize)
-        # Scores, those by the average, and steps; two tiles' rows and inner products.
+        # Scores, scores by the average, and steps; rows and inner products of two tiles.
         row = 3 * columns + 2 * (n_features + n_rows)
         return (n_rows * row + _THREADS * _FEATURES * _COLUMNS) * itemsize + n_rows * columns
 
@@ -76,12 +67,12 @@ class Products:
         weights: Weights,
         tally: np.ndarray,
     ) -> int:
-        """Visit the rows of ``order[begin:end]``, which `tally` counts; return the position reached.
+        """Visit the rows of ``order[begin:end]``, update `tally`, and return the position reached.
 
-        ``visit(at, end, weights)`` visits those of a tile, which the weights have, and returns the position
-        reached. Raises `RunError` if inner products of the rows would overflow.
+        ``visit(at, end, weights)`` visits rows of the tile in `weights`, and returns the position reached.
+        Raises `RunError` if inner products of the rows would overflow.
         """
-        if begin == end:  # to compile it
+        if begin == end:  # compiles the kernel
             return visit(begin, end, weights._replace(tile=self._tile))
         dtype = rows.data.dtype
         if (largest := rows.norm2.max()) > np.finfo(dtype).max:
@@ -104,7 +95,7 @@ class Products:
             self._multiply(X, weights.current, self._tile.scores)
             self._tile.n_moved[:] = 0
             self._tile.clock[0] = tally[CLOCK] + 1
-            if following is not None:  # while these rows are visited, which takes but one thread
+            if following is not None:  # loads in parallel to the visits of one thread
                 loaded = self._threads.submit(load, following)
             reached = self._visit_tile(visit, inner, tile.start, weights)
             self._add_steps(X[: reached - tile.start], weights)
@@ -115,10 +106,10 @@ class Products:
     def _visit_tile(
         self, visit: Callable[[int, int, Weights], int], inner: np.ndarray, at: int, weights: Weights
     ) -> int:
-        """Visit the rows of a tile that begins at `at`, whose inner products are `inner`.
+        """Visit the rows of a tile that starts at position `at`; `inner` has their inner products.
 
-        Steps of the rows in earlier parts of the tile are added to the scores by a product, those of rows
-        in the same part one after the other.
+        A product adds the steps of earlier parts of the tile to the scores. Steps of the same part are added
+        one by one.
         """
         whole, reached = self._tile, at
         scores, steps = whole.scores, whole.steps
@@ -136,12 +127,12 @@ class Products:
         return reached
 
     def score(self, rows: Rows, weights: Weights, *, average: bool) -> Iterator[tuple[Rows, Weights]]:
-        """Yield tiles of the rows, with weights that have their scores."""
+        """Yield tiles of the rows, with weights that contain their scores."""
         if rows.n_rows == 0:
             yield rows, weights._replace(tile=self._tile)
         for begin in range(0, rows.n_rows, self.n_rows):
             part = row_span(rows, begin, min(begin + self.n_rows, rows.n_rows))
-            if not part.cost.all():  # as most rows of a block in which only held-out rows count
+            if not part.cost.all():  # skip rows of cost 0, such as rows that are not held out
                 part = kept_rows(part, part.cost != 0)
             self._multiply(part.matrix, weights.current, self._tile.scores)
             if average:
@@ -159,7 +150,7 @@ class Products:
         self._threads.each(part, range(0, n_columns, _SCORED_COLUMNS))
 
     def _add_steps(self, X: np.ndarray, weights: Weights) -> None:
-        """Add the products of the rows and their steps to the weights and to their average."""
+        """Add the products of rows and steps to the weights and to their average."""
         tile, n = self._tile, len(X)
         steps, K = tile.steps[:n], weights.current.shape[1]
         moved = np.zeros(K // LANES, np.bool_)

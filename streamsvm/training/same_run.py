@@ -1,4 +1,4 @@
-"""Comparison of an existing run with the one that a fit would begin."""
+"""Comparison of an existing run with the run that a fit would start."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from streamsvm.run.directory import RunDir
 from streamsvm.settings.field import changes_of, declared
 from streamsvm.settings.fit import Settings
 
-# Entries that are compared otherwise, or not.
+# Entries that are compared separately, or not at all.
 _COMPARED_SEPARATELY = ("version", "settings", "store", "plan", "valid_fingerprint", "checksum")
-_DIFFERENCES = {  # how errors name a difference in one of the other entries
+_DIFFERENCES = {  # how errors describe a difference in another entry
     "C_auto": "with C {}chosen from the data",
     "choice": "with transforms and loss {}chosen on a sample",
     "files": "with other files, or another way to read them",
@@ -24,16 +24,17 @@ _DIFFERENCES = {  # how errors name a difference in one of the other entries
 
 
 def read_same(run: RunDir, record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of a run; raise `RunError`, which names the difference, unless it is like `record`.
+    """Return the record of a run; raise `RunError`, which names the difference, unless it matches `record`.
 
-    The memory plan is not compared: a run keeps its own. Nor is the content of the validation store.
+    The memory plan is not compared, because a run keeps its own. The content of the validation store is not
+    compared, either.
     """
     old, new = run.read_settings(), json.loads(json.dumps(record))
     run.find_stores(old)
     other = Remedy("give the old one, or another {}", Option("out"))
     if old.get("kind") == format.ONLINE:
         raise RunError(f"{run.path} is a run of online", remedy=Remedy("give another {}", Option("out")))
-    # The data first: C, if it was chosen from it, is another one too.
+    # Compare the data first, because other data also changes an automatic C.
     if old["store"]["fingerprint"] != new["store"]["fingerprint"]:
         raise RunError(
             f"{run.path} was begun on other data than is now in {', '.join(new['store']['path'])}: the "

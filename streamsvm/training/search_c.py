@@ -1,4 +1,4 @@
-"""Automatic C of dense rows: the best of four on a part of a sample that is held out."""
+"""Automatic C of dense rows: the best of four values on a held-out part of a sample."""
 
 from __future__ import annotations
 
@@ -28,30 +28,20 @@ from streamsvm.training.training import Execution, Training
 
 _FACTORS = (0.001, 0.01, 0.1, 1.0)
 _HOLD_OUT = "1/3"
-_STANDARD_ERRORS = 0.5  # of the best accuracy, by which others are taken to be as good
-_PASSES = 2  # for each, if they cannot be one training
-_MOST_ROWS, _LEAST_ROWS = 12_000, 500  # of the sample
-_LEAST_CLASSES = 16  # of the sample, if there are as many: none has more than its share of the rows
-_MOST_CLASSES = 500  # of the sample: a pass takes as long as there are rows times classes
-_MEMORY_SHARE = 16  # of the budget, for the values of the sample
+_STANDARD_ERRORS = 0.5  # standard errors below the best accuracy that count as equally good
+_PASSES = 2  # passes for each value that needs its own training
+_MOST_ROWS, _LEAST_ROWS = 12_000, 500  # bounds for the rows of the sample
+_LEAST_CLASSES = 16  # fewest classes in the sample, if the data has as many
+_MOST_CLASSES = 500  # most classes in the sample: the time of a pass grows with rows times classes
+_MEMORY_SHARE = 16  # 1 / share of the budget for the values of the sample
 
 
 class Sample(NamedTuple):
-    """Rows to train on of some classes.
+    """Rows to train on from some classes."""
 
-    Attributes
-    ----------
-    numbers : ndarray of int64, shape (n,)
-        Their places in the store.
-    labels : ndarray of int32, shape (n,)
-        Of each row the place of its class in `classes`.
-    classes : ndarray of int64
-        Codes in the store, ascending.
-    """
-
-    numbers: np.ndarray
-    labels: np.ndarray
-    classes: np.ndarray
+    numbers: np.ndarray  # (n,) int64: row numbers in the store
+    labels: np.ndarray  # (n,) int32: index in `classes` of each row's class
+    classes: np.ndarray  # int64: codes in the store, ascending
 
     def read(self, store: Store) -> ArrayStore:
         rows = store.read(ranges_of(self.numbers))._replace(labels=self.labels)
@@ -59,19 +49,19 @@ class Sample(NamedTuple):
 
 
 def find_sample(store: Store, settings: Settings) -> Sample | None:
-    """Return the rows on which C is searched for; None if there is no search.
+    """Return the rows for a search for C, or None if there is no search.
 
-    There is one if C is auto, `tune` does not search, no model is gone on from, and the transformed rows of
-    `store` are dense, have one label each, and are enough of two classes. The sample has all rows that are
-    trained on of some classes, drawn by the seed; of a class with more than its share of the sample, the rows
-    are drawn, too.
+    A search requires that C is "auto", that `tune` does not search, and that the training does not continue
+    from a model. The transformed rows of `store` must be dense, have one label each, and include enough rows
+    of at least two classes. The sample has all rows to train on of randomly drawn classes. Rows of a class
+    are drawn, too, if the class exceeds its share of the sample.
     """
     if settings.C != AUTO or settings.C_factors or settings.from_ is not None or store.multilabel:
         return None
     if not (store.dense_rows and takes_dense_rows(settings)):
         return None
     loss, k = get_loss(settings.loss), store.n_classes
-    duals = k if loss.dense_duals else min(k, MOST_COLUMNS)  # of a row, in memory for two passes
+    duals = k if loss.dense_duals else min(k, MOST_COLUMNS)  # duals of a row, in memory for two passes
     row_bytes = (store.n_features + 2 * duals) * store.dtype.itemsize
     most = min(_MOST_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes))
     counts = store.class_counts
@@ -82,7 +72,7 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
     classes = np.sort(classes[: np.searchsorted(reached, most) + 1][:_MOST_CLASSES])
     numbers, codes = _rows_of(store, settings, classes, 2 * share / counts[classes])
     order = permutation(len(numbers), settings.seed, 0, 1, 0)
-    order = order[np.argsort(codes[order], kind="stable")]  # by class, within it at random
+    order = order[np.argsort(codes[order], kind="stable")]  # by class, at random within a class
     place = np.arange(len(order)) - np.searchsorted(codes[order], codes[order])
     kept = np.sort(order[place < share])
     if len(kept) < _LEAST_ROWS or len(np.unique(codes)) < 2:
@@ -93,26 +83,16 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
 def search_c(
     store: Store, sample: Sample, settings: Settings, C: float, costs: TrainingCosts, callbacks: Callbacks
 ) -> float:
-    """Return 1, 0.1, 0.01 or 0.001 times `C`: the one whose model is right most often on held-out rows.
+    """Return 1, 0.1, 0.01 or 0.001 times `C`: the largest that is about as accurate as the best.
 
-    One training over two thirds of the sample makes a pass for each, from the smallest on, which begins with
-    the weights and duals of the one before; or each has a training of two passes, if the loss has no such
-    path. The sample has all rows of some classes, as the best C is the smaller, the more rows a class has. Of
-    those that are right about as often as the best the largest is returned.
+    One training over two thirds of the sample makes a pass for each value, from the smallest on. Each pass
+    starts with the weights and duals of the previous pass. If the loss does not allow this, each value has a
+    training of two passes. The accuracy is measured on the last third, and may be half a standard error below
+    the best. The sample has all rows of some classes, because the best C decreases with the number of rows of
+    a class.
 
-    Parameters
-    ----------
-    store : Store
-        Dense rows of one label each, after the transforms.
-    sample : Sample
-    settings : Settings
-    C : float
-    costs : TrainingCosts
-        The trainings use the costs of the sampled classes.
-    callbacks : Callbacks
-        What is reported: ``{"event": "C", ...}`` with what was tried.
-
-    Raises `Interrupted` if the callbacks stop it.
+    `store` has the transformed rows, and the trainings use the `costs` of the sampled classes. `callbacks`
+    receive ``{"event": "C", ...}`` with the values tried. Raises `Interrupted` if they stop the search.
     """
     linear, made, tried = get_loss(settings.loss).linear_duals, 0, list[dict[str, float]]()
     paths, n = [_FACTORS] if linear else [(factor,) * _PASSES for factor in _FACTORS], len(sample.numbers)
@@ -128,7 +108,7 @@ def search_c(
     try:
         rows = sample.read(store)
         if rows.held_out_by and np.ptp(rows.rows(0, n).hold_out_by) == 0:
-            return C  # nothing could be held out
+            return C  # all rows have one hold-out group
         costs = costs.of_classes(sample.classes)
         callbacks.progress("choose C", 0, sum(map(len, paths)) * n)
         for path in paths:
@@ -155,11 +135,11 @@ def search_c(
 def _rows_of(
     store: Store, settings: Settings, classes: np.ndarray, part: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows to train on of some classes, and the places of their classes among these.
+    """Return rows to train on of some classes, and the index of each row's class in `classes`.
 
-    Of each class they are about a `part`, or all if that is 1 or more.
+    About a fraction `part` of the rows of each class is drawn, or all rows if `part` is 1 or more.
     """
-    code_of = np.full(store.n_classes + 1, -1, np.int32)  # the last entry serves code -1
+    code_of = np.full(store.n_classes + 1, -1, np.int32)  # the last entry is for code -1
     code_of[classes] = np.arange(len(classes))
     numbers, codes = [], []
     for begin, end, used in rows_trained_on(store, settings):

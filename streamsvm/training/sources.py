@@ -18,56 +18,35 @@ from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
 
-_BLOCK_ORDER = -1  # takes the place of a block's number where the order of the blocks is drawn
+_BLOCK_ORDER = -1  # stands for the block number when the order of the blocks is drawn
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingBlock:
     """Rows to learn from, and the order in which to visit them.
 
-    Attributes
-    ----------
-    pass_number, number : int
-        The pass, from 1 on, and the number of the block in it: together they determine the order of its inner
-        passes.
-    rows : Rows
-        The rows with their costs.
-    order : ndarray of int64, shape (n_rows,)
-        Empty if other processes read the rows.
-    new_classes : list of str
-        Classes that appear first in this block: codes from the number of classes known before it.
-    behind : StreamPosition, optional
-        Position of a stream behind the block.
-    first : int
-        The first row of the block in the source, which names its duals.
-    read_work : int
-        Cost of reading a non-zero for this pass, as inner passes count it: 0 if the rows were in memory.
-    permute : callable
-        ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all of them.
+    The pass and the number of the block determine the order of its inner passes. `new_classes` first appear
+    in this block; their codes follow the codes of the known classes.
+    ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all rows.
     """
 
-    pass_number: int
-    number: int
-    rows: Rows
-    order: np.ndarray
+    pass_number: int  # from 1 on
+    number: int  # number of the block in the pass
+    rows: Rows  # rows with their costs
+    order: np.ndarray  # int64, shape (n_rows,); empty if other processes read the rows
     new_classes: Sequence[str] = ()
-    behind: StreamPosition | None = None
-    first: int = 0
-    read_work: int = READ_BEFORE
+    behind: StreamPosition | None = None  # position of a stream after the block
+    first: int = 0  # first row of the block in the source, which identifies its duals
+    read_work: int = READ_BEFORE  # cost of reading a non-zero (see `inner_passes`); 0 if in memory
     permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
 
 
 class ShuffledSource:
-    """Source of the blocks of data that can be read again, in an order that depends on seed and pass alone.
+    """Source of blocks that can be read again, in an order that depends only on seed and pass.
 
-    Parameters
-    ----------
-    blocks : Blocks
-    settings : Settings
-        With the seed, and the share of C in each pass. With a loss of groups the rows of a group are visited
-        one after the other, in their order.
-    unread : bool
-        True if other processes read the rows: blocks then have labels and costs, but no values.
+    `settings` have the seed, and the share of C in each pass. If the loss needs groups, the rows of a group
+    are visited together and in order. If other processes read the rows, blocks are `unread`: they have labels
+    and costs, but no values.
     """
 
     def __init__(self, blocks: Blocks, settings: Settings, *, unread: bool = False) -> None:
@@ -88,12 +67,12 @@ class ShuffledSource:
 
     def order(self, pass_number: int) -> np.ndarray:
         """Return the numbers of the blocks in the order of a pass."""
-        if len(self.cut) == 1:  # they are read one after the other
+        if len(self.cut) == 1:  # the parts of a single block are read in order
             return np.arange(len(self.starts(pass_number)) - 1)
         return permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
-        """Yield the blocks of a pass in its order, without the first `begin` of them."""
+        """Yield the blocks of a pass in its order, starting with the block at position `begin`."""
         starts, numbers = self.starts(pass_number), self.order(pass_number)[begin:]
         is_only = len(starts) == 2
         work = READ_BEFORE * (pass_number == 1) if is_only else READ_AHEAD
@@ -114,7 +93,7 @@ class ShuffledSource:
             )  # fmt: skip
 
     def read(self, pass_number: int, number: int) -> Rows:
-        """Return the rows of a block of a pass, with their costs in it, in new arrays."""
+        """Return the rows of a block, with their costs in the pass, in new arrays."""
         start, stop = self.starts(pass_number)[number : number + 2].tolist()
         return self._with_costs(pass_number, self.cut.rows(start, stop))
 

@@ -1,4 +1,4 @@
-"""Specification of a training: its settings, resolved for the data, and what follows from both."""
+"""Specification of a training: its settings, resolved for the data, and derived sizes and types."""
 
 from __future__ import annotations
 
@@ -24,37 +24,23 @@ from streamsvm.training.products import Products
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-_TYPICAL_ROW_DUALS = 8  # bound, with few exceptions, of the mean number of a row's duals after the first pass
+_TYPICAL_ROW_DUALS = 8  # usual upper bound of the mean number of duals per row after the first pass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spec:
-    """What is trained: the plan, the storage of weights and duals, the learner and tasks are made from it.
+    """Specification of a training, from which the plan, the storage, the learner and the tasks are made.
 
-    It is picklable. `specify` makes it of the settings and a store.
-
-    Attributes
-    ----------
-    settings : Settings
-        With C as a number, if the rows are known beforehand, and a split that is not "auto".
-    n_rows : int
-        Number of rows; 0 if they are visited as they come, and once: then no duals are kept.
-    n_features : int
-        After the transforms.
-    class_counts : ndarray of int64, shape (n_classes,)
-        Rows of each class; only of interest if classes are split.
-    multilabel : bool
-        True if rows may have several labels.
-    dense_rows : bool
-        True if the rows are dense (see `streamsvm.data.rows.Rows`).
+    It is picklable. `specify` makes it from the settings and a store. If rows are visited once as they come,
+    `n_rows` is 0, and no duals are kept.
     """
 
-    settings: Settings
+    settings: Settings  # C is a number if the rows are known beforehand, and the split is not "auto"
     n_rows: int
-    n_features: int
-    class_counts: np.ndarray
-    multilabel: bool = False
-    dense_rows: bool = False
+    n_features: int  # after the transforms
+    class_counts: np.ndarray  # int64, shape (n_classes,): rows of each class, used to split the classes
+    multilabel: bool = False  # rows may have several labels
+    dense_rows: bool = False  # see `streamsvm.data.rows.Rows`
 
     @property
     def n_classes(self) -> int:
@@ -62,7 +48,7 @@ class Spec:
 
     @property
     def loss(self) -> Loss:
-        """Loss in the form that is trained."""
+        """Loss in the form for training."""
         return self.settings.trained_loss
 
     @property
@@ -72,11 +58,11 @@ class Spec:
 
     @property
     def time_unit(self) -> float:
-        """Unit of the average's time (see `streamsvm.kernels.weights.Weights`)."""
+        """Time unit of the average (see `streamsvm.kernels.weights.Weights`)."""
         return float(self.n_rows or TIME_UNIT)
 
     def changed(self, **settings: Any) -> Self:
-        """Return the specification with other values of some settings."""
+        """Return the specification with some settings changed."""
         return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
 
     def grown(self, n_features: int, n_classes: int) -> Self:
@@ -96,14 +82,14 @@ class Spec:
 
     @property
     def columns(self) -> int:
-        """Number of columns of the weights: one for each class, those of the loss, and padding."""
+        """Number of columns of the weights: one for each class, extra columns of the loss, and padding."""
         if self.groups is not None:
             return self.groups.n_columns
         return padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows of the weights, one for each feature and those of the loss, and their columns."""
+        """Shape of the weights, with one row for each feature and extra rows of the loss."""
         return self.n_features + self.loss.extra_rows(self.n_classes), self.columns
 
     @property
@@ -114,10 +100,10 @@ class Spec:
 
     @property
     def sparse_bytes(self) -> int | None:
-        """Size of an index of sparse weights, or None.
+        """Size of an index of sparse weights; None if sparse weights do not apply.
 
-        There is none with few classes, with a loss that cannot have sparse weights, and in a training that
-        goes on from a model, whose weights are mostly not 0.
+        They require many classes and a suitable loss. They do not pay off if training continues from a model,
+        because its weights are mostly non-zero.
         """
         is_few = self.n_classes < memory_plan.MANY_CLASSES or self.settings.from_ is not None
         touches_all = self.loss.extra_columns > 0  # each visit moves the weights of all classes
@@ -127,37 +113,37 @@ class Spec:
 
     @property
     def pair_bytes(self) -> int:
-        """Bytes of the margins of pairs of classes, as kernels take them, and of their table."""
+        """Bytes of the margins of pairs of classes, for kernels and as a table."""
         k = self.n_classes
         return 4 * k * (self.columns + k) * self.settings.has_pair_margins
 
     def chain_bytes(self, longest: int) -> int:
-        """Return the bytes of a visit's scratch arrays, at most, for chains of up to `longest` rows."""
+        """Return the most bytes of scratch arrays for chains of up to `longest` rows."""
         settings, k = self.settings, self.n_classes
-        # Scores, steps, the best labels before each token; of pairs, transitions and steps; inner products.
+        # Scores, steps and best previous labels; transitions and steps of pairs; inner products.
         common = 3 * longest * k + 2 * k**2 + longest**2
         if settings.solver == "cached":
-            most = MOST_SEQUENCES + 1 + ROUNDS  # their labels, weights and inner products
+            most = MOST_SEQUENCES + 1 + ROUNDS  # label sequences with weights and inner products
             return 8 * (common + most * (longest + most + 8) + (longest + k) * k)
-        if settings.solver in FILLING:  # marginals, ids, old duals, those to go towards; and forward-backward
+        if settings.solver in FILLING:  # marginals, ids, old and target duals; forward-backward
             return 8 * (common + 4 * longest * k**2 + 3 * longest * k)
-        # A pass adds a pair to each token, and `resume` may change how many there are.
+        # A pass adds a pair to each token, and `resume` may change the number of passes.
         return 8 * (common + 3 * longest * k**2)
 
     @property
     def by_products(self) -> bool:
-        """True if rows are visited a tile at a time, by matrix products (see `streamsvm.kernels.tile`)."""
+        """True if rows are visited in tiles by matrix products (see `streamsvm.kernels.tile`)."""
         return self.dense_rows and self.columns > MOST_COLUMNS
 
     @property
     def starts_at_means(self) -> bool:
-        """True if training begins at the means of the classes (see `streamsvm.training.class_means`)."""
+        """True if training starts at the class means (see `streamsvm.training.class_means`)."""
         plain = not (self.settings.has_pair_margins or self.multilabel or self.settings.from_)
         return self.by_products and self.loss.starts_at_means and plain
 
     @property
     def product_bytes(self) -> int:
-        """Bytes that a tile of rows takes; 0 without tiles."""
+        """Bytes for tiles of rows; 0 without tiles."""
         if not self.by_products:
             return 0
         return Products.n_bytes(self.columns, self.n_features, self.dtype.itemsize)
@@ -174,7 +160,7 @@ class Spec:
 
     @property
     def has_common_dual(self) -> bool:
-        """True if there is a common dual whatever the memory."""
+        """True if there is a common dual for any memory budget."""
         return self.can_have_common_dual and self.n_classes >= memory_plan.COMMON_DUAL_CLASSES
 
     @property
@@ -183,7 +169,7 @@ class Spec:
         return self.loss.max_duals(self.n_classes, self.settings.solver)
 
     def dual_format(self, *, common_dual: bool = False) -> DualFormat:
-        """Return how duals are stored; their ids are classes, or columns if the classes are split."""
+        """Return the storage format of duals; ids are classes, or columns if the classes are split."""
         if not self.n_rows:
             return DualFormat(self.dtype, np.dtype(np.uint8))
         loss, solver = self.loss, self.settings.solver
@@ -195,37 +181,31 @@ class Spec:
 
     @property
     def row_dual_bytes(self) -> int:
-        """Bytes that the duals of a row take: the most, or a mean if the loss has few duals."""
+        """Bytes of the duals of a row: the maximum, or a mean if the loss has few duals."""
         most = self.max_duals if self.loss.dense_duals else _TYPICAL_ROW_DUALS
         return most * self.dual_format().entry_bytes
 
     @property
     def dense_duals_bytes(self) -> int:
-        """Bytes of two passes' duals if rows have duals of nearly all classes; else 0."""
+        """Bytes of the duals of two passes if rows have duals of nearly all classes; else 0."""
         settings = self.settings
         if not (self.loss.dense_duals or settings.solver in FILLING) or not settings.keep_duals:
             return 0
         row = self.max_duals * self.dual_format().entry_bytes
-        return 2 * self.n_rows * (row + 8)  # with the row's number and count
+        return 2 * self.n_rows * (row + 8)  # row number and count
 
     @property
     def dual_matrix_bytes(self) -> int:
-        """Most bytes of two passes' duals as matrices; 0 if they may not be.
-
-        See `streamsvm.kernels.duals`.
-        """
+        """Most bytes of two passes' duals as matrices; 0 if not allowed (see `streamsvm.kernels.duals`)."""
         if self.columns > MOST_COLUMNS or self.settings.splits > 1 or self.loss.sequences:
             return 0
         return 2 * self.n_rows * self.columns * self.dtype.itemsize
 
 
 def specify(settings: Settings, data: Store) -> Spec:
-    """Return the specification of a training of a store, after its transforms.
+    """Return the specification of a training on a store, which has the transformed rows.
 
-    Raises
-    ------
-    SettingsError
-        If the data cannot be split as asked for.
+    Raises `SettingsError` if the data cannot be split as requested.
     """
     counts = data.class_counts
     settings = settle_split(settings, counts, multilabel=data.multilabel)
@@ -233,5 +213,5 @@ def specify(settings: Settings, data: Store) -> Spec:
 
 
 def takes_dense_rows(settings: Settings) -> bool:
-    """Return True if dense rows are trained on as they are; else they become CSR."""
+    """Return True if dense rows stay dense in training; else they become CSR."""
     return settings.splits == 1 and not settings.trained_loss.sequences

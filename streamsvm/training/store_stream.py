@@ -20,25 +20,14 @@ from streamsvm.settings.online import StoreSettings
 from streamsvm.store.addresses import copy_address
 from streamsvm.training.training import open_to_train
 
-STORE = "store"  # entry "kind" of the record; streams of text have none
+STORE = "store"  # entry "kind" of the record, which text streams lack
 
 
 class StoreStream:
-    """Stream of the rows of a store, or of several joined; a context manager, which closes them.
+    """Stream of the rows of one or several joined stores; a context manager that closes them.
 
-    Parameters
-    ----------
-    paths : sequence of path
-    settings : StoreSettings
-    dtype : str
-        Type of the values.
-    classes : sequence of str or int, optional
-        All classes, if more than those of the store, or in another order.
-
-    Raises
-    ------
-    StoreError
-        If the store cannot be read, has no rows, or rows with weights or with several labels.
+    `classes` lists all classes if the stores lack some, or to set their order. Raises `StoreError` if the
+    store cannot be read, has no rows, or has rows with weights or several labels.
     """
 
     resumable = True
@@ -69,7 +58,7 @@ class StoreStream:
         self.index_base, self.dense_rows = self.store.index_base, self.store.dense_rows
 
     def cut_blocks(self, row_bytes: int) -> None:
-        """Cut the blocks, for rows of which each takes `row_bytes` more once it is transformed."""
+        """Divide the rows into blocks; a row takes `row_bytes` more once it is transformed."""
         like = dataclasses.replace(schema_of_store(self.store, self.store.path), classes=self.classes or ())
         with part_of_memory(2):
             self._blocks = blocks_to_score(
@@ -90,7 +79,7 @@ class StoreStream:
             )
 
     def record(self) -> dict[str, Any]:
-        """Return what `from_record` needs, and how the store's columns are read."""
+        """Return the record for `from_record`, including how the columns of the store are read."""
         return {
             "kind": STORE,
             "inputs": self._paths,
@@ -106,7 +95,7 @@ class StoreStream:
     def from_record(
         cls, record: dict[str, Any], paths: Sequence[str | os.PathLike[str]] | None = None
     ) -> Self:
-        """Open the recorded store again, where it was or at `paths`; raise `InputError` if it has changed."""
+        """Open the recorded store again, or its copy at `paths`; raise `InputError` if it has changed."""
         settings = StoreSettings(**record["store"])
         for path in (paths := paths or record["inputs"]):
             copy_address(path, settings.cache)
@@ -125,7 +114,7 @@ class StoreStream:
         """Yield the rows of each block from `place` on, and the place after them."""
         blocks, row = self._blocks, (place or {}).get("row", 0)
         first = int(np.searchsorted(blocks.starts, row))
-        if blocks.starts[first] != row:  # of a store in other chunks
+        if blocks.starts[first] != row:  # the store has other chunks
             raise InputError(
                 f"{self.store.path} is read in other blocks than before; bring the old store back"
             )
@@ -133,11 +122,11 @@ class StoreStream:
             yield blocks.read(block), [], {"row": int(blocks.starts[block + 1])}
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Return nothing: the record of the run has the fingerprint of the store."""
+        """Return an empty list, because the record of the run has the fingerprint of the store."""
         return []
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the number of rows that have no label and are left out, of the whole store."""
+        """Return the number of unlabelled rows in the whole store, which are left out."""
         return {"unlabelled": self.store.unlabelled, "first_errors": []}
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Source of the blocks of a stream: rows that come once."""
+"""Source of the blocks of a stream, whose rows come once."""
 
 from __future__ import annotations
 
@@ -18,29 +18,17 @@ from streamsvm.transforms import Transform, apply, dense_after, features_after
 
 
 class Stream(Protocol):
-    """Stream of rows in an order that is the same each time they are read.
+    """Stream of rows in a fixed order.
 
-    Attributes
-    ----------
-    resumable : bool
-        True if the stream can be read again from a place in it.
-    classes : list of str or None
-        All classes; None if they appear on the way. A model then lists them in ascending order.
-    label_dtype : str or None
-        Type of the labels in Python; None for int64 if all classes are whole numbers, and else str.
-    n_features : int or None
-        All features; None if they appear on the way.
-    index_base : int or None
-        Number of the first feature in the text, for the model's users; None if it is not from text.
-    feature_names : sequence of str or None
-        Names of the features, if they have any.
-    dense_rows : bool
-        Whether the rows are dense.
+    `resumable` is True if the stream can be read again from a place in it. `label_dtype` is the type of the
+    labels in Python; None means int64 if all classes are whole numbers, and else str. `index_base` is the
+    number of the first feature in the text; None for other data. `feature_names` are the names of the
+    features, if any.
     """
 
     resumable: bool
-    classes: list[str] | None
-    n_features: int | None
+    classes: list[str] | None  # None if they appear on the way; a model then lists them in ascending order
+    n_features: int | None  # None if features appear on the way
 
     @property
     def label_dtype(self) -> str | None: ...
@@ -57,33 +45,26 @@ class Stream(Protocol):
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield rows from `place` on, the classes that are new in them, and the place after them, as JSON.
+        """Yield rows from `place` on, their new classes, and the place after them, as JSON.
 
-        Labels are codes in `classes` and, beyond, in the order of first appearance. A batch without rows
-        may say how far the stream was read beyond the last one.
+        Labels are codes in `classes`, followed by new classes in order of appearance. A batch without rows
+        may report how far the stream was read.
         """
 
     def record(self) -> dict[str, Any]:
-        """Return the record, as JSON, from which the stream can be opened again."""
+        """Return a JSON record for opening the stream again."""
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Return the inputs fully read before `place`, for the model's record."""
+        """Return the inputs that are completely read before `place`, for the model's record."""
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
         """Return parse statistics up to `place`."""
 
 
 class StreamSource:
-    """Source of a stream's blocks in its order: transformed, with the costs of their rows.
+    """Source of the blocks of a stream in order: transformed rows with their costs.
 
-    Parameters
-    ----------
-    stream : Stream
-    dtype : dtype
-        Type of the values.
-    C : float or "auto"
-        With "auto", one over the mean of ‖x‖² of the first 1,000 rows or, until then, of those up to a row.
-    transforms : sequence of Transform
+    With C "auto", C is one over the mean of ‖x‖² of the first 1,000 rows or, until then, of the rows so far.
     """
 
     n_rows: int | None = None
@@ -94,14 +75,14 @@ class StreamSource:
         self._C = C
         self.transforms = transforms
         self.n_features = features_after(transforms, stream.n_features)
-        # A constant feature comes first as long as the number of features is not known.
+        # A constant feature comes first while the number of features is unknown.
         self.constant_first = self.n_features is None and any(each.constant for each in transforms)
-        takes_any = any(each.takes_any_feature for each in transforms)  # by the numbers in the text
+        takes_any = any(each.takes_any_feature for each in transforms)  # as numbered in the text
         self._shift = (stream.index_base or 0) if takes_any else int(self.constant_first)
         self.dense_rows = dense_after(transforms, stream.dense_rows)
 
     def blocks(self, position: RunPosition) -> Iterator[TrainingBlock]:
-        """Yield the blocks behind a position."""
+        """Yield the blocks after a position."""
         behind, number, visited = position.stream, position.blocks_done, int(position.tally[VISITED])
         assert behind is not None
         for rows, new_classes, place in self.stream.batches(behind.place, behind.classes):
@@ -132,7 +113,7 @@ class StreamSource:
         return with_index_dtype(rows, index_dtype(self.n_features))
 
     def empty(self) -> Rows:
-        """Return no rows, in the types of those in the blocks."""
+        """Return zero rows with the dtypes of the rows in blocks."""
         none = np.zeros(0, np.int32)
         indices = None if self.stream.dense_rows else none
         return self._transformed(

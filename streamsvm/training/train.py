@@ -1,4 +1,4 @@
-"""Training from a record: the first time, after a kill, longer, and of rows in memory."""
+"""Run a training from its record: new, resumed, extended, or in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from streamsvm.training.spec import specify
 from streamsvm.training.stream import Stream
 from streamsvm.training.training import Execution, Training, copy_inputs, open_to_train, rows_to_learn
 
-_MAX_LOSSES = 4  # losses of workers, one after the other without a commit between them
+_MAX_LOSSES = 4  # largest number of losses of workers without a commit between them
 
 
 def train(
@@ -44,17 +44,10 @@ def train(
     run: RunDir | None = None,
     claim: contextlib.AbstractContextManager[None] = contextlib.nullcontext(),  # noqa: B008
 ) -> tuple[FitResult, Model | None]:
-    """Train to the end: a run from its last commit, if there is one, or rows in memory, which give a model.
+    """Train to the end; return the result and, for rows in memory, the model.
 
-    If workers of a cluster are lost, the training goes on from the last commit with the others.
-
-    Parameters
-    ----------
-    opened : OpenTraining
-    how : Execution
-    run : RunDir, optional
-    claim : context manager
-        Makes the folder of a new run, when all else was checked.
+    A run starts from its last commit, if it has one. If workers of a cluster are lost, the training continues
+    from the last commit with the remaining workers. `claim` creates the folder of a new run after all checks.
     """
     training, record, plan = opened.training, opened.run_record, opened.training.plan
     if training.spec.settings.from_ is not None and how.cluster is not None:
@@ -73,19 +66,19 @@ def train(
             if run is not None and not run.settings.exists():
                 _write_inputs(opened, run)
             while True:
-                trainer: Fit | None = None  # without the weights of the last attempt
+                trainer: Fit | None = None  # free the weights of the last attempt
                 try:
                     if times:
-                        warnings = _check_workers(workers, opened, how, run)  # others may have come
+                        warnings = _check_workers(workers, opened, how, run)  # new workers may have joined
                     trainer = build(opened, workers, how, run, warnings)
                     if run is not None:
-                        run.write_settings(record)  # only now: a refusal changes nothing
+                        run.write_settings(record)  # only now, so that an error changes nothing
                     begins = trainer.position.passes_done, trainer.position.blocks_done
                     times, before = times + 1 if begins == before else 1, begins
                     result = trainer.run()
                     break
                 except ClusterError as error:
-                    if run is None or times == 0:  # nothing has begun
+                    if run is None or times == 0:  # nothing has started
                         raise
                     problem = error.message.problem
                     if times >= _MAX_LOSSES or not isinstance(error, WorkersLost):
@@ -102,10 +95,10 @@ def train(
 
 
 def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
-    """Write the record of a new run and the files that it names, if its disk has room for the training."""
+    """Write the record of a new run and its input files, if the disk has room for the training."""
     spec, plan = opened.training.spec, opened.training.plan
     check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
-    # Two commits and, if weights are in files, these; or a dense model.
+    # Two commits, and the weights if they are in files; or a dense model.
     copies = 0 if plan.sparse else 2 + (not plan.weights_in_memory)
     model_bytes = spec.n_features * spec.n_classes * spec.dtype.itemsize
     size = max(copies * commit_bytes(opened.store, spec, plan), model_bytes)
@@ -116,13 +109,13 @@ def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
     opened.costs.save(run.costs)
     save_transforms(run.path, opened.training.transforms)
     durable.sync_tree(run.path)
-    run.write_settings(opened.run_record)  # before anything is reported: the reader of reports may be gone
+    run.write_settings(opened.run_record)  # before any report, because its reader may be gone
 
 
 def _check_workers(
     workers: Threads | Executor, opened: OpenTraining, how: Execution, run: RunDir | None
 ) -> list[str]:
-    """Return warnings of the workers of a cluster; raise `ClusterError` unless they read the store."""
+    """Return warnings of the workers of a cluster; raise `ClusterError` unless they can read the store."""
     if isinstance(workers, Threads):
         return []
 
@@ -144,9 +137,9 @@ def resume_run(
     store: Sequence[str | os.PathLike[str]] | None = None,
     **changes: Any,
 ) -> FitResult | OnlineResult:
-    """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None."""
+    """Continue a run of either kind, as `streamsvm.resume` describes; changes to None are ignored."""
     run = RunDir.at(path)
-    run.read_settings()  # before the lock file is made, so that a wrong path stays clean
+    run.read_settings()  # before locking, so that a wrong path gets no lock file
     changes = {name: value for name, value in changes.items() if value is not None}
     with locked(run):
         record = run.read_settings()
@@ -164,7 +157,7 @@ def resume_run(
 def reopened(
     run: RunDir, record: dict[str, Any], how: Execution, store: Any = None, **changes: Any
 ) -> Iterator[OpenTraining]:
-    """Open the training of a run of a fit by its record, which becomes that of the changed settings."""
+    """Open the training of a run from its record, and update the record to the changed settings."""
     run.find_stores(record)
     settings, facts, plan = Settings(**record["settings"]), record["store"], Plan(**record["plan"])
     paths = facts["path"] if store is None else [absolute(each) for each in store]
@@ -182,7 +175,7 @@ def reopened(
         if "tol" in changes:
             changes["gap"] = "pass"
         if valid and settings.valid and absolute(valid) != absolute(settings.valid):
-            changes.setdefault("valid_labels", None)  # those were of other rows
+            changes.setdefault("valid_labels", None)  # the labels belong to other rows
         if "valid" in changes:
             del record["valid_fingerprint"]
         spec = specify(settings, rows).changed(**changes)
@@ -198,8 +191,8 @@ def reopened(
 def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
     """Raise `RunError` unless a run with these settings can end after `passes`.
 
-    A longer run needs the duals of the last pass. In a shorter one the last pass, for its average, is yet to
-    begin, and C must not depend on the passes.
+    A longer run needs the duals of the last pass. A shorter run must not have started its new last pass,
+    which needs an average, and its C must not depend on the passes.
     """
     if passes > settings.passes and not settings.keep_duals:
         raise RunError(
@@ -210,7 +203,7 @@ def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
         return
     done = least = 0
     if run.has_commit:
-        with contextlib.suppress(RunError, OSError):  # a damaged one, which is reported later
+        with contextlib.suppress(RunError, OSError):  # a damaged commit is reported later
             position = read_commit(run, verify=False)
             done, least = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
     if passes < least:

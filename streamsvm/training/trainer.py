@@ -1,4 +1,4 @@
-"""The training loop: it streams blocks through a learner, commits, reports and stops."""
+"""Training loop: stream blocks through a learner, commit, report and stop."""
 
 from __future__ import annotations
 
@@ -22,24 +22,18 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.sources import ShuffledSource, TrainingBlock
 from streamsvm.training.stream import StreamSource
 
-_MEMORY_SECONDS = 0.1  # between two measurements of memory, which read a file of the system
+_MEMORY_SECONDS = 0.1  # between two measurements of memory, which read a system file
 
 
 @dataclasses.dataclass(frozen=True)
 class Callbacks:
-    """Callbacks for the reports and the progress of a training, and to stop it.
+    """Callbacks for the reports and the progress of a training, and for stopping it.
 
-    Attributes
-    ----------
-    report : callable
-        Called with a dict for each event.
-    progress : callable
-        Called with a stage, the rows done, and the rows in all or None.
-    stop : callable
-        Called after each block; if it returns true, the training commits and raises `Interrupted`.
+    `progress` is called with a stage, the rows done, and the number of all rows or None. `stop` is called
+    after each block; if it returns True, the training commits and raises `Interrupted`.
     """
 
-    report: Report = lambda event: None
+    report: Report = lambda event: None  # called with a dict for each event
     progress: Progress = lambda stage, done, total: None
     stop: Callable[[], bool] = lambda: False
 
@@ -47,15 +41,15 @@ class Callbacks:
     def of(
         cls, report: Report | None, progress: Progress | None, stop: Callable[[], bool] | None
     ) -> Callbacks:
-        """Return the given callbacks with defaults for the others; events are logged, too."""
+        """Return callbacks with defaults for None; events are also logged."""
         return cls(logged(report), progress or cls.progress, stop or cls.stop)
 
 
 @dataclasses.dataclass(eq=False)
 class Trainer:
-    """A training in progress: its loop over blocks, and the reports and commits on the way.
+    """Training in progress: its loop over blocks, and its reports and commits.
 
-    `streamsvm.training.passes.Fit` makes several passes with it, `streamsvm.training.online.Online` one.
+    `streamsvm.training.passes.Fit` makes several passes, and `streamsvm.training.online.Online` makes one.
 
     Attributes
     ----------
@@ -65,12 +59,12 @@ class Trainer:
     learner : Learner
         Learner with the weights of `position`.
     position : RunPosition
-        Progress of the training, in the form that commits record.
+        Progress of the training, as commits record it.
     callbacks : Callbacks
     waited : float
-        Seconds of the last pass spent waiting for rows.
+        Seconds of waiting for rows in the last pass.
     peak : int
-        Largest private memory observed, in bytes.
+        Largest observed private memory in bytes.
     """
 
     source: ShuffledSource | StreamSource
@@ -83,17 +77,17 @@ class Trainer:
     def __post_init__(self) -> None:
         called = self.callbacks
         self.report, self.progress, self.stop = called.report, called.progress, called.stop
-        self.n_rows = self.source.n_rows or 0  # of a stream nobody knows how many come
+        self.n_rows = self.source.n_rows or 0  # unknown for a stream
         self.learner.tally[:] = self.position.tally
         self.peak = private_memory()
         self._memory_due = -np.inf
         self.waited = 0.0
-        # When the present pass began in this process, and what earlier ones spent on it.
+        # Start of the current pass in this process, and seconds of the pass in earlier processes.
         self._begin, self._before = running_time(), self.position.pass_seconds
 
     @contextlib.contextmanager
     def compiled(self, rows: Rows) -> Iterator[None]:
-        """Compile the kernels for rows like `rows`, of which there are none; then train in this context."""
+        """Compile the kernels for rows like the empty `rows`, and provide a context for training."""
         begin = time.perf_counter()
         old = self.files.old_duals(self.position, 0)
         self.learner.compile(rows, old.segment(0, 0))
@@ -102,14 +96,14 @@ class Trainer:
         try:
             yield
         except StreamsvmError:
-            with contextlib.suppress(OSError):  # what was reported since the last commit
+            with contextlib.suppress(OSError):  # keep reports since the last commit
                 self.files.write_metrics(self.position.metrics_length)
             raise
 
     # -- the loop ----------------------------------------------------------------------------------
 
     def begin_pass(self, this_pass: int) -> None:
-        """Begin a pass, or the rest of one that was interrupted."""
+        """Start a pass, or the rest of an interrupted pass."""
         self.learner.averaging = self.position.average_pass == this_pass
         self._begin, self._before = running_time(), self.position.pass_seconds
 
@@ -121,23 +115,12 @@ class Trainer:
         *,
         averages: bool,
     ) -> bool:
-        """Learn from the blocks that are left of a pass.
+        """Learn from the remaining blocks of a pass; return False if the user stopped the training.
 
-        Parameters
-        ----------
-        blocks : iterable of TrainingBlock
-        stage : str
-            Name of the pass for `progress`.
-        report_rows : callable
-            Called in the first pass whenever the number of visited rows has doubled, with the block and the
-            position in it.
-        averages : bool
-            Whether the iterates are averaged: those of the second half of the pass, or all of a stream.
-
-        Returns
-        -------
-        bool
-            False if the user stopped the training; what was learned has been committed.
+        Before stopping, the training is committed. `stage` is the name of the pass for `progress`.
+        `report_rows` is called in the first pass whenever the number of visited rows has doubled, with the
+        block and the position in it. `averages` is True to average the iterates, in the second half of a pass
+        or over a whole stream.
         """
         learner, this_pass = self.learner, self.position.passes_done + 1
         half = self.n_rows // 2
@@ -148,7 +131,7 @@ class Trainer:
             return min(doubled, half) if visited < half else doubled
 
         def begin_average_if_due() -> None:
-            # The visited rows are beyond the half, if a group of rows ended later.
+            # A group of rows may end beyond the half.
             if averages and not learner.averaging and half <= learner.visited:
                 learner.begin_average()
                 self.position = dataclasses.replace(self.position, average_pass=this_pass)
@@ -175,7 +158,7 @@ class Trainer:
                 pass_seconds=self.seconds(),
                 stream=block.behind,
             )
-            if block.rows.n_rows == 0:  # as behind the last row of a stream: nothing was learned
+            if block.rows.n_rows == 0:  # such as at the end of a stream
                 continue
             self.note_memory()
             self.progress(stage, learner.visited, self.n_rows or None)
@@ -187,11 +170,11 @@ class Trainer:
         return True
 
     def seconds(self) -> float:
-        """Return the time spent in the present pass, in earlier processes too, but for compiling."""
+        """Return the time of the current pass without compiling, including earlier processes."""
         return self._before + max(running_time() - self._begin, 0.0)
 
     def note_memory(self) -> None:
-        """Measure the memory, unless that was done a moment ago."""
+        """Measure the memory, unless it was measured a moment ago."""
         if (now := time.monotonic()) >= self._memory_due:
             self.peak = max(self.peak, private_memory())
             self._memory_due = now + _MEMORY_SECONDS

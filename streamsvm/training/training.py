@@ -1,4 +1,4 @@
-"""A training as a value, with which other processes open the same blocks, and how it is executed."""
+"""Training as a picklable value, with which other processes open the same blocks, and its execution."""
 
 from __future__ import annotations
 
@@ -28,36 +28,25 @@ from streamsvm.transforms.store import transformed
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """Who is told about a training, how often it commits, and who does the work.
-
-    Attributes
-    ----------
-    callbacks : Callbacks
-    every : Interval or None
-        Interval between commits of a run.
-    workers : int or None
-        Number of threads or, with a cluster, of its workers.
-    cluster : str or path or None
-        Address of the cluster.
-    """
+    """Callbacks, interval between commits, and workers of a training."""
 
     callbacks: Callbacks = Callbacks()  # noqa: RUF009
-    every: Interval | None = None
-    workers: int | None = None
-    cluster: str | os.PathLike[str] | None = None
+    every: Interval | None = None  # interval between commits of a run
+    workers: int | None = None  # number of threads, or of workers of the cluster
+    cluster: str | os.PathLike[str] | None = None  # address of the cluster
 
     @property
     def threads(self) -> int | None:
-        """Number of threads of this process that read and convert data."""
+        """Number of threads of this process for reading and converting data."""
         return self.workers if self.cluster is None else None
 
 
 def open_to_train(
     paths: Sequence[str | os.PathLike[str]], settings: Settings, known: str | None = None
 ) -> Store:
-    """Open the store to train on, of one file or several; the loss must be able to take its labels.
+    """Open the store to train on, from one or several files; check that the loss can use its labels.
 
-    Raises `RunError` if the store does not have the `known` fingerprint.
+    Raises `RunError` if the fingerprint of the store differs from `known`.
     """
     column = None if settings.sample_weight == NONE else settings.sample_weight
     store = open_stores(
@@ -82,12 +71,9 @@ def open_to_train(
 
 
 def copy_inputs(run: RunDir, paths: Iterable[Any], cache: str | None, how: Execution) -> None:
-    """Copy the inputs of a run that are at addresses to the folder `cache`, or to one in the run.
+    """Copy remote inputs of a run to the folder `cache`, or to a folder in the run.
 
-    Raises
-    ------
-    SettingsError
-        If workers of a cluster, which need not see the run, would have to read a copy in it.
+    Raises `SettingsError` if workers of a cluster, which may not see the run, would have to read such a copy.
     """
 
     def progress(stage: str, done: int, total: int | None) -> None:
@@ -105,9 +91,9 @@ def copy_inputs(run: RunDir, paths: Iterable[Any], cache: str | None, how: Execu
 def rows_to_learn(
     raw: Store, transforms: Sequence[Transform], settings: Settings, slice_rows: int = 0
 ) -> Store:
-    """Return the transformed rows of an opened store, in random slices of `slice_rows` if these are not 0.
+    """Return the transformed rows of an opened store, in random slices of `slice_rows` unless this is 0.
 
-    They are CSR, unless dense rows may stay dense.
+    Rows are CSR, unless dense rows may stay dense.
     """
     store = transformed(raw, transforms, dense=takes_dense_rows(settings))
     return sliced(store, slice_rows, settings.seed) if slice_rows else store
@@ -115,33 +101,16 @@ def rows_to_learn(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Training:
-    """What is trained, as a picklable value: any process opens the same blocks of a store with it.
-
-    Attributes
-    ----------
-    spec : Spec
-    plan : Plan
-    starts : ndarray of int64
-        The first row of each block, and the number of rows.
-    class_weights : ndarray of float64, shape (k,), or None
-        Factor of the cost of a row of each class.
-    transforms : sequence of Transform
-    slice_rows : int
-        Rows of a slice, if rows are read in random slices; else 0.
-    paths : tuple of str
-        The stores; none if the rows are in memory.
-    fingerprint : str
-        Content fingerprint of the stores.
-    """
+    """Training as a picklable value, with which any process opens the same blocks of a store."""
 
     spec: Spec
     plan: Plan
-    starts: np.ndarray
-    class_weights: np.ndarray | None = None
+    starts: np.ndarray  # int64: first row of each block, and number of rows
+    class_weights: np.ndarray | None = None  # float64, shape (k,): factor of the costs of a class's rows
     transforms: Sequence[Transform] = ()
-    slice_rows: int = 0
-    paths: tuple[str, ...] = ()
-    fingerprint: str = ""
+    slice_rows: int = 0  # rows in each random slice; 0 without slices
+    paths: tuple[str, ...] = ()  # the stores; empty for rows in memory
+    fingerprint: str = ""  # content fingerprint of the stores
 
     def open(self) -> Store:
         """Open the store, with transforms and slices."""

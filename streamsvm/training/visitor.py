@@ -1,4 +1,4 @@
-"""Visits of rows by one thread, with its own scratch arrays and its buffer of new duals."""
+"""Visits of rows by one thread, with its own scratch arrays and its buffer for new duals."""
 
 from __future__ import annotations
 
@@ -21,52 +21,33 @@ from streamsvm.training.spec import Spec
 
 
 class Target(NamedTuple):
-    """What visits solve, and what they change."""
+    """Problem to solve, and arrays that visits change."""
 
     problem: Problem
     weights: Weights
     tally: np.ndarray  # (N_TALLIES,); or (1 or 2, N_TALLIES) for scores
-    sparse_rows: SparseRows | None = None  # of the weights, if they are not in a matrix
+    sparse_rows: SparseRows | None = None  # rows of sparse weights
 
 
 class VisitPlan(NamedTuple):
-    """What all visits of a training need to know.
+    """Settings and capacities that all visits of a training share.
 
-    Attributes
-    ----------
-    spec : Spec
-    pairs : ClassPairs, optional
-        Margins and costs of pairs of classes, if they are not all 1.
-    dual_entries, n_rows : int
-        Capacity of the buffer for new duals and their rows; 0 if duals are discarded.
-    sparse : bool
-        True if the weights are sparse rows.
-    common_dual : bool
-        True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
-        weights are then sparse rows.
-    dual_matrix : bool
-        True if the data are one block that stays in memory, and each row has a place for a dual of every
-        class (see `streamsvm.kernels.duals`); the buffer is not used then.
+    With a `common_dual`, most wrong classes of a row share a dual (see `streamsvm.losses.common_dual`), and
+    the weights are sparse rows. A `dual_matrix` has a place for every class of each row, if the data is one
+    block that stays in memory (see `streamsvm.kernels.duals`). The buffer is then unused.
     """
 
     spec: Spec
-    pairs: ClassPairs | None = None
-    dual_entries: int = 0
-    n_rows: int = 0
-    sparse: bool = False
+    pairs: ClassPairs | None = None  # margins and costs of pairs of classes; None if all are 1
+    dual_entries: int = 0  # capacity of the buffer for new duals; 0 if duals are discarded
+    n_rows: int = 0  # capacity of the buffer for rows of new duals; 0 if duals are discarded
+    sparse: bool = False  # the weights are sparse rows
     common_dual: bool = False
     dual_matrix: bool = False
 
 
 class Visitor:
-    """Private arrays of one thread, and the visits and scores made with them.
-
-    Parameters
-    ----------
-    plan : VisitPlan
-    columns : int
-        Columns of the weights that are visited.
-    """
+    """Private arrays of one thread, and its visits and scores. `columns` is the number of visited columns."""
 
     def __init__(self, plan: VisitPlan, columns: int) -> None:
         settings, loss = plan.spec.settings, plan.spec.loss
@@ -77,20 +58,20 @@ class Visitor:
         self.make_room(columns)
         wanted = settings.inner_passes
         if wanted == AUTO and (plan.sparse or plan.spec.by_products):
-            wanted = 0  # a visit of few classes goes through the same lists, or a product scores all at once
+            wanted = 0  # no gain: the same lists are read, or a product scores all classes at once
         self.inner_passes = None
         if wanted != 0 and loss.has_inner_passes and not plan.common_dual:
             self.inner_passes = InnerPasses(wanted, settings.seed)
 
     def make_room(self, columns: int) -> None:
-        """Make scratch arrays for weights with so many columns."""
+        """Make scratch arrays for weights with `columns` columns."""
         self.scratch = Scratch.create(columns, self._dtype)
 
     def call(
         self, kernel: Callable[..., int] | None, rows: Rows, order: np.ndarray, begin: int, end: int,
         duals: Duals | DualMatrix, target: Target,
     ) -> int:  # fmt: skip
-        """Visit the rows of ``order[begin:end]`` by one of the kernels; return the position reached."""
+        """Visit the rows of ``order[begin:end]`` with a kernel; return the position reached."""
         assert kernel is not None
         return kernel(
             rows, order, begin, end, target.problem, target.weights, duals, self.scratch, target.tally,
@@ -98,7 +79,7 @@ class Visitor:
         )  # fmt: skip
 
     def compile_revisit(self, rows: Rows, target: Target) -> None:
-        """Compile or load the kernel that revisits `rows`, of which there are none."""
+        """Compile or load the kernel for inner passes with the empty `rows`."""
         if self.inner_passes is not None:
             duals = Duals(RowDuals.of_buffer(self.buffer).in_block(0), self.buffer)
             self.call(self.kernels.revisit, rows, np.zeros(0, np.int64), 0, 0, duals, target)
@@ -106,7 +87,7 @@ class Visitor:
     def visit(
         self, rows: Rows, order: np.ndarray, old: OldDuals, target: Target, place: Place
     ) -> list[RowDuals]:
-        """Visit the rows of ``order``, make inner passes, and return the new duals; none if not kept."""
+        """Visit the rows of ``order``, make inner passes, and return the new duals; empty if not kept."""
         buffer, at, found = self.buffer, 0, []
         buffer.used[:] = 0
         while True:
@@ -140,5 +121,5 @@ class Visitor:
 
 
 def label_sets(rows: Rows) -> LabelSets | None:
-    """Return the sets of labels of the rows; None if each row has one label."""
+    """Return the label sets of the rows; None if each row has one label."""
     return LabelSets(rows.label_codes, rows.label_indptr) if len(rows.label_indptr) else None

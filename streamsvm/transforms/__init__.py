@@ -1,7 +1,8 @@
 """Transforms of rows, applied in training and by the model in prediction.
 
-A transform is a frozen dataclass of its parameters and, once it is fitted, of what it takes from the training
-data. Its record stands in the model's, so that whatever predicts applies what training applied.
+A transform is a frozen dataclass. Its fields are its parameters and, after fitting, the values computed from
+the training data. The model's record contains the records of its transforms, so prediction applies the same
+transforms as training.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from streamsvm.errors import InputError, Remedy, SettingsError
 from streamsvm.settings.fit import AUTO, NONE
 from streamsvm.transforms.base import RowFault, Transform
 
-TRANSFORMS = {  # name in a record, and of a user: module and class
+TRANSFORMS = {  # name in settings and records: module and class
     "counts": ("streamsvm.transforms.counts", "Counts"),
     "normalize": ("streamsvm.transforms.row_scaling", "Normalize"),
     "log1p": ("streamsvm.transforms.values", "Log1p"),
@@ -34,7 +35,7 @@ TRANSFORMS = {  # name in a record, and of a user: module and class
     "bias": ("streamsvm.transforms.bias", "Bias"),
     "fourier": ("streamsvm.transforms.fourier", "Fourier"),
 }
-MAX_TRANSFORMS = 16  # transforms one after the other
+MAX_TRANSFORMS = 16
 
 
 def _kind(name: str) -> type[Transform]:
@@ -44,12 +45,12 @@ def _kind(name: str) -> type[Transform]:
 
 
 def parse_transforms(text: str | None) -> list[Transform]:
-    """Parse a setting such as ``"normalize=1e4,log1p,scale=std"`` into transforms, not yet fitted.
+    """Parse a setting such as ``"normalize=1e4,log1p,scale=std"`` into unfitted transforms.
 
     Raises
     ------
     SettingsError
-        If a name or a value is not valid, or the order is not; says which, and what is.
+        If a name, a value or the order is not valid. The message names the fault and the valid choices.
     """
     transforms = []
     for step in [] if text in (None, NONE) else text.split(","):
@@ -94,17 +95,9 @@ def transforms_from(
 ) -> list[Transform]:
     """Make the transforms of a model's record, in the order of their application.
 
-    Parameters
-    ----------
-    records : sequence of dict
-    read : callable, optional
-        ``read(number, length, dtype)`` returns the array of the transform with this number. Without it,
-        transforms that have arrays cannot be applied.
-
-    Raises
-    ------
-    ValueError, TypeError or KeyError
-        If a record or an array is not one that a transform wrote.
+    ``read(number, length, dtype)`` returns the array of transform `number`. Without `read`, transforms with
+    arrays are not usable. Raises `ValueError`, `TypeError` or `KeyError` if a record or an array is not
+    valid.
     """
     transforms = []
     for number, record in enumerate(records):
@@ -118,14 +111,14 @@ def transforms_from(
 
 
 def records_of(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
-    """Return the records of transforms, without their arrays; `transforms_from` reads them."""
+    """Return the records of transforms, without their arrays. `transforms_from` is the inverse."""
     return [{"name": transform.name, **transform.record()} for transform in transforms]
 
 
 def features_after(transforms: Sequence[Transform], n_features: int | None) -> int | None:
-    """Return the number of features after the transforms, given that before; None if not known.
+    """Return the number of features after the transforms, given the number before; None if unknown.
 
-    Raises `ValueError` if the transforms are not for so many features.
+    Raises `ValueError` if the transforms were fitted to another number of features.
     """
     for transform in transforms:
         n_features = transform.n_features(n_features)
@@ -133,38 +126,38 @@ def features_after(transforms: Sequence[Transform], n_features: int | None) -> i
 
 
 def dense_after(transforms: Sequence[Transform], dense: bool) -> bool:
-    """Return whether rows are dense after the transforms, given whether they are before."""
+    """Return True if rows are dense after the transforms, given whether they are dense before."""
     for transform in transforms:
         dense = dense if transform.dense is None else transform.dense
     return dense
 
 
 def names_after(transforms: Sequence[Transform], names: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the names of the features after the transforms, given those before."""
+    """Return the names of the features after the transforms, given the names before."""
     for transform in transforms:
         names = transform.feature_names(names)
     return names
 
 
 def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
-    """Return the rows after all transforms, with their squared norms; `rows` is not modified.
+    """Return the transformed rows with their squared norms; `rows` is not modified.
 
-    Raises `InputError`, which begins with `where`, for rows that a transform cannot take, and those that are
-    too large afterwards. It calls rows by their numbers, counted from 1 in messages; if these are not known,
-    the first row has the number `first`.
+    Raises `InputError`, prefixed by `where`, if a transform refuses a row or a transformed row is not finite.
+    The message has the number of the row, from 1 on. If `rows` has no numbers, its first row has the number
+    `first`, counted from 0.
     """
     if not transforms:
         return rows
     numbers = rows.numbers if len(rows.numbers) else range(first, first + rows.n_rows)
     for transform in transforms:
         try:
-            with np.errstate(over="ignore"):  # found below
+            with np.errstate(over="ignore"):  # non-finite rows are refused below
                 rows = transform(rows)
         except RowFault as fault:
             raise InputError(
                 f"{where}: row {numbers[fault.row] + 1} {fault.problem}", remedy=fault.remedy
             ) from None
-    from streamsvm.transforms.row_scaling import squared_norms  # which loads the compiler
+    from streamsvm.transforms.row_scaling import squared_norms  # imported late because it loads the compiler
 
     rows = rows._replace(norm2=squared_norms(rows))
     finite = np.isfinite(rows.norm2)

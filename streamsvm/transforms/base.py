@@ -1,4 +1,4 @@
-"""Base class of transforms, which map rows to rows, and the data that they are fitted to."""
+"""Base class of transforms, which map rows to rows, and the data for fitting them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 
 
 class RowFault(Exception):
-    """Error for a row that a transform cannot take.
+    """Error for a row that a transform refuses.
 
-    Attributes
-    ----------
-    row : int
-        Its number in the rows that the transform was given, from 0 on.
-    problem : str
-        Completes "row 5 ...".
-    remedy : Remedy
+    `row` is the index in the rows passed to the transform, and `problem` completes "row 5 ...".
     """
 
     def __init__(self, row: int, problem: str, remedy: Remedy) -> None:
@@ -37,92 +31,51 @@ class RowFault(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class FittingData:
-    """Facts of the training data, after the preceding transforms, that a transform is fitted to.
-
-    Attributes
-    ----------
-    n_features : int
-    names : sequence of str, or None
-        Of the features.
-    index_base : int or None
-        Number of the first feature in LIBSVM text, if the data is from text.
-    statistics : Statistics or None
-        Of the features; None if no transform needs them, or if rows come in batches.
-    numbers : ndarray of int64, or None
-        The features that are columns of numbers, of a table or a dense matrix; None if there are none.
-    seed : int
-        Seed of the training.
-    n_rows : int
-        Rows that are not held out; 0 if rows come in batches.
-    """
+    """Facts about the training data, after the preceding transforms, for fitting a transform."""
 
     n_features: int
     names: Sequence[str] | None
-    index_base: int | None
-    statistics: Statistics | None
-    numbers: np.ndarray | None = None
-    seed: int = 0
-    n_rows: int = 0
+    index_base: int | None  # number of the first feature in LIBSVM text; None for other formats
+    statistics: Statistics | None  # None if no transform needs them, or if rows come in batches
+    numbers: np.ndarray | None = None  # numeric columns of a table or a dense matrix
+    seed: int = 0  # seed of the training
+    n_rows: int = 0  # number of rows; 0 if rows come in batches
 
 
 class Transform:
-    """Base class of transforms: frozen dataclasses of their parameters.
+    """Base class of transforms, which are frozen dataclasses of their parameters.
 
-    A transform maps each row by itself: the result must not depend on the other rows, on their order, or on
-    anything but the transform's record and `array`, so that a resumed run and a prediction do the same.
-
-    Attributes
-    ----------
-    name : str
-        Its key in `streamsvm.transforms.TRANSFORMS`.
-    takes_any_feature : bool
-        True if rows may have features that training did not see: it then takes the numbers of features as
-        they stand in LIBSVM text.
-    dense : bool or None
-        Whether rows are dense after it; None: as they were. What it makes of rows does not depend on which of
-        the two they are.
-    by_feature : bool
-        True if it knows the features by their columns: such a transform does not come before one that takes
-        any feature.
-    makes_features : bool
-        Whether its features are others, without names, and no columns of numbers.
-    constant : float
-        Value of the feature that it adds to all rows; 0 if there is none.
-    needs : {"counts", "variance", "moments"} or None
-        The statistics that `fitted` asks for. The moments have the variance, which centring leaves known.
-    needs_rows : bool
-        Whether `fitted_to_rows` is to be called, too.
-    setting : str or None
-        The parameter that is the value in ``name=value``, as text. None stands for a value that is left out,
-        if there is no default.
-    array_dtype : dtype or None
-        Of the array that training finds for it, if there is one.
-    array : ndarray or None
-        This array, one-dimensional, read-only; None before it is fitted.
+    A transformed row depends only on the row and on the transform's record and `array`. It must not depend on
+    other rows or their order, so that training, resumed training and prediction agree. It must not depend on
+    whether the row is stored dense or sparse, either.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # key in `streamsvm.transforms.TRANSFORMS`
+    # Rows may have features that training did not see; features are numbered as in LIBSVM text.
     takes_any_feature: ClassVar[bool] = False
-    dense: ClassVar[bool | None] = None
+    dense: ClassVar[bool | None] = None  # whether transformed rows are dense; None: as before
+    # The transform depends on the columns of features, so it cannot precede one that takes any feature.
     by_feature: ClassVar[bool] = False
-    makes_features: ClassVar[bool] = False
-    constant: float = 0.0
+    makes_features: ClassVar[bool] = False  # whether new, unnamed features replace the features
+    constant: float = 0.0  # value of the constant feature that the transform adds; 0: none
+    # Statistics that `fitted` needs. "moments" include the variance, which stays known after centring.
     needs: ClassVar[Literal["counts", "variance", "moments"] | None] = None
-    needs_rows: ClassVar[bool] = False
+    needs_rows: ClassVar[bool] = False  # whether `fitted_to_rows` is called after `fitted`
+    # Parameter set by ``name=value``; a missing value means the default, or None without a default.
     setting: ClassVar[str | None] = None
     array_dtype: ClassVar[np.dtype | None] = None
-    array: np.ndarray | None = None
+    array: np.ndarray | None = None  # fitted values: one-dimensional, read-only
 
     def __call__(self, rows: Rows) -> Rows:
-        """Return the transformed rows, whose ``norm2`` need not be right.
+        """Return the transformed rows; their ``norm2`` may be wrong.
 
-        The arrays of `rows` are not modified. Raises `RowFault` for a row that it cannot take.
+        The arrays of `rows` are not modified. Raises `RowFault` for a row that cannot be transformed.
         """
         raise NotImplementedError
 
     @classmethod
     def from_text(cls, value: str | None) -> Self:
-        """Parse the transform that the user writes as ``name=value``, or ``name``.
+        """Parse the value of ``name=value`` in a setting; None if the setting is just ``name``.
 
         Raises `ValueError`, whose text completes "it must be ...".
         """
@@ -134,51 +87,48 @@ class Transform:
         return cls()
 
     def fitted(self, data: FittingData) -> Self:
-        """Return the transform fitted to the training data; itself if it needs no fitting.
+        """Return the transform fitted to the training data, or the transform itself if it needs no fitting.
 
-        Raises `SettingsError` if it does not apply to the data.
+        Raises `SettingsError` if the transform does not apply to the data.
         """
         return self
 
     def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
-        """Return the transform fitted to rows drawn from those that are not held out; `ranks` order them."""
+        """Return the transform fitted to a random sample of the training rows, ordered by `ranks`."""
         raise NotImplementedError
 
     def after(self, statistics: Statistics) -> Statistics | None:
-        """Return the statistics of the transformed data if they follow from those of the data, else None."""
+        """Return the statistics after the transform if they follow from `statistics`, else None."""
         return None
 
     def n_features(self, n_features: int | None) -> int | None:
-        """Return the number of features of the transformed rows, given that of the rows; None if not known.
+        """Return the number of features after the transform, given the number before; None if unknown.
 
-        Raises `ValueError` if it was not fitted to so many features.
+        Raises `ValueError` if the transform was fitted to another number of features.
         """
         return n_features
 
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
-        """Return the names of the features of the transformed rows, given those of the rows."""
+        """Return the names of the features after the transform, given the names before."""
         return None if self.makes_features else names
 
     def numbers(self, numbers: np.ndarray | None) -> np.ndarray | None:
-        """Return the columns of numbers of the transformed rows, given those of the rows, if any."""
+        """Return the numeric columns after the transform, given the numeric columns before, if any."""
         return None if self.makes_features else numbers
 
     def nnz(self, nnz: Any, n_rows: int = 1) -> Any:
-        """Return how many values `n_rows` CSR rows have after the transform, at most, given those before."""
+        """Return the most values that `n_rows` CSR rows can have after the transform, given `nnz` values."""
         return nnz + n_rows * (self.constant != 0)
 
     @property
     def array_length(self) -> int:
-        """Length of `array`, from the parameters."""
         return 0
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that the transform holds."""
         return 0 if self.array is None else self.array.nbytes
 
     def record(self) -> dict[str, Any]:
-        """Return the parameters as JSON, without `array`."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
@@ -186,12 +136,12 @@ class Transform:
         }
 
     def with_array(self, array: np.ndarray) -> Self:
-        """Return the transform with its array; raise `ValueError` if training cannot have found it."""
+        """Return the transform with its array; raise `ValueError` if the array is not valid."""
         return dataclasses.replace(self, array=array)  # type: ignore[type-var]
 
 
 def checked_number(value: Any, wanted: str, *, positive: bool = False) -> float:
-    """Return a finite number from a record or a user's text as float; raise ``ValueError(wanted)``."""
+    """Convert a value from a record or a setting to a finite float, or raise ``ValueError(wanted)``."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -202,20 +152,20 @@ def checked_number(value: Any, wanted: str, *, positive: bool = False) -> float:
 
 
 def checked_count(value: Any, what: str) -> int:
-    """Return a valid number of features from a record; raise `ValueError` for others."""
+    """Return `value` if it is a valid number of features, or raise `ValueError`."""
     if type(value) is not int or not 0 <= value < 2**62:
         raise ValueError(f"{what} must be a number of features, not {value!r}")
     return value
 
 
 def refuse_row(rows: Rows, element: int, problem: str, remedy: Remedy) -> NoReturn:
-    """Raise the `RowFault` of the row that has the value number `element`."""
+    """Raise the `RowFault` of the row that contains ``rows.data[element]``."""
     row = int(np.searchsorted(rows.indptr, element, "right")) - 1
     raise RowFault(row, problem, remedy)
 
 
 def refuse_negative(rows: Rows, name: str) -> None:
-    """Raise the `RowFault` of the first value below 0, if any, which the transform `name` cannot take."""
+    """Raise the `RowFault` of the first value below 0, if any, for the transform `name`."""
     if np.fmin.reduce(rows.data, initial=0.0) < 0:
         at = int(np.argmax(rows.data < 0))
         refuse_row(

@@ -1,7 +1,7 @@
-"""A constant feature behind all others, whose coefficients are the model's intercepts.
+"""Constant last feature, whose coefficients are the intercepts of the model.
 
-Unlike an intercept that nothing bounds, its coefficients are part of ‖w‖²: the larger the value, the less
-(as ``intercept_scaling`` of scikit-learn's LinearSVC, which does the same).
+The intercepts are part of ‖w‖², so they are regularised: the larger the constant, the less. This is the
+``intercept_scaling`` of scikit-learn's LinearSVC.
 """
 
 from __future__ import annotations
@@ -22,22 +22,14 @@ _VALUE = "bias=value with a number above 0, such as bias=1"
 
 @dataclasses.dataclass(frozen=True)
 class Bias(Transform):
-    """Additional last feature that is `value` in all rows; the first one until it is fitted.
-
-    Parameters
-    ----------
-    value : float
-        Above 0.
-    column : int
-        Its number: that of the features before it. 0 before it is fitted.
-    """
+    """Constant feature with `value` in all rows. It is the last feature once fitted, and the first before."""
 
     name: ClassVar = "bias"
     setting: ClassVar = "value"
     by_feature: ClassVar = True
 
-    value: float = 1.0
-    column: int = 0
+    value: float = 1.0  # above 0
+    column: int = 0  # number of other features; 0 before fitting
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", checked_number(self.value, _VALUE, positive=True))

@@ -1,6 +1,7 @@
-"""Check that rows are counts, like those that a model with ``normalize`` or ``log1p`` was trained on.
+"""Check that rows are counts if the training data of ``normalize`` or ``log1p`` are counts.
 
-Values that were already normalised or logarithms would be transformed twice, and predicted wrongly.
+Otherwise values that are already normalised or logarithms would be transformed twice, and predictions would
+be wrong.
 """
 
 from __future__ import annotations
@@ -19,18 +20,13 @@ from streamsvm.transforms.base import Transform, refuse_row
 class Counts(Transform):
     """Identity for rows of whole numbers; refuses other rows.
 
-    Training puts it before all other transforms where these are for counts and the data are counts. The user
-    writes ``counts=no`` to have it left out.
-
-    Parameters
-    ----------
-    checked : bool
-        False for ``counts=no``; training then leaves it out.
+    If the training data are counts, training puts this check before transforms for counts. A user omits it
+    with ``counts=no``.
     """
 
     name: ClassVar = "counts"
 
-    checked: bool = True
+    checked: bool = True  # False for ``counts=no``, which training drops
 
     def __call__(self, rows: Rows) -> Rows:
         is_fraction = np.floor(rows.data) != rows.data

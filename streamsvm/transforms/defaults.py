@@ -1,7 +1,7 @@
-"""Default transforms of the data, and a warning of features of very different scales.
+"""Default transforms, and a warning about features with very different scales.
 
-C auto is one over the mean squared distance of the rows from their mean. A feature whose values are a
-thousand times those of the others makes up all of it, so that C is far too small for the others to count.
+Automatic C is one over the mean squared distance of the rows from their mean. One feature 1,000 times larger
+than the rest dominates this mean, and C becomes far too small for the others.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from streamsvm.store.store import Store
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.base import Transform
 
-TABLE_DEFAULT = "center,scale=std,bias"  # with columns of numbers
-COUNTS_DEFAULT = "normalize=1e4,log1p,bias"  # of AnnData
-TEXT_DEFAULT = "log1p,idf,l2,bias"  # of counts of n-grams, without other columns
+TABLE_DEFAULT = "center,scale=std,bias"  # tables with numeric columns
+COUNTS_DEFAULT = "normalize=1e4,log1p,bias"  # counts in AnnData
+TEXT_DEFAULT = "log1p,idf,l2,bias"  # n-gram counts without other columns
 OTHER_DEFAULT = "bias"
 COUNT_TRANSFORMS = {"normalize", "log1p"}
-_LARGEST_LOGARITHM = np.log1p(1e6)  # of rows that were normalised to at most a million
-# Transforms after which scales are alike, or as the user wants.
+_LARGEST_LOGARITHM = np.log1p(1e6)  # largest log1p of counts normalised to a sum of 1e6
+# Transforms that equalise scales, or that show that the user has chosen them.
 _SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
-_MAX_RATIO = 1e3  # of a feature's scale and the usual one, in either direction
-_SMALL_FRACTION = 20  # small scales count only in 1/20 of the features or more: rare words have small ones
-_SHOWN_FEATURES = 3  # features that the warning names
-_DENSE_ROWS = 2**13  # that are looked at, or up to twice as many, if rows are dense
-_MAX_FEATURES = 2**24  # more are words or hashes, of one scale
+_MAX_RATIO = 1e3  # largest ratio of a feature's scale to the usual scale, or of the usual scale to it
+_SMALL_FRACTION = 20  # warn of small scales only if 1/20 of features have them, because rare words do, too
+_SHOWN_FEATURES = 3
+_DENSE_ROWS = 2**13  # dense rows that are examined, or up to twice as many
+_MAX_FEATURES = 2**24  # wider data consists of words or hashes, which share one scale
 
 
 def with_transform(settings: Settings, raw: Store) -> Settings:
-    """Return the settings with the default transform of the data, if they name none.
+    """Return the settings with the default transform of the data if they name no transform.
 
-    Raises `SettingsError` for transforms of counts if the values of AnnData seem to be logarithms already.
+    Raises `SettingsError` for transforms of counts if AnnData values look like logarithms.
     """
     encoding = raw.meta.get("encoding") or {}
     numbers = any(each["type"] == "number" for each in encoding.get("columns", ()))
@@ -60,12 +60,12 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
 
 
 def counts_n_grams(encoding: Mapping[str, Any]) -> bool:
-    """Return True if all features are counts of n-grams, by the record of their encoding."""
+    """Return True if the encoding record says that all features are n-gram counts."""
     return not encoding.get("columns") and "text" in encoding and encoding["text"].get("norm", "l2") is None
 
 
 def _first_values(raw: Store, settings: Settings) -> np.ndarray:
-    """Return values of the first rows that are trained on."""
+    """Return the values of rows to train on, from the first piece with any."""
     for begin, rows in raw.pieces(SAMPLE_VALUES, 0, raw.n_rows):
         used = is_trained_on(raw, settings, begin, begin + rows.n_rows)
         if used.any():
@@ -74,16 +74,16 @@ def _first_values(raw: Store, settings: Settings) -> np.ndarray:
 
 
 def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:
-    """Yield the sample of `data`; warn at its end if the values of some features are far larger.
+    """Yield the sample of `data`, a `RawData`; at its end, warn if the scales of features differ too much.
 
-    There is no warning if one of `transforms` makes the scales alike. `data` is a
-    `streamsvm.transforms.fitting.RawData`.
+    Nothing is checked if one of `transforms` equalises scales.
 
     Warns
     -----
     ScaleWarning
-        Names the features whose largest absolute values are farthest from the median of all; or, if none is
-        far from it, from the smallest of those that at least every second row has.
+        Names the features whose largest absolute values are farthest from the usual scale. The usual scale is
+        the median over all features; or, if no feature is far above it, a low quantile over the features that
+        at least half of the rows have, if that is lower.
     """
     looks = data.n_features <= _MAX_FEATURES and not _SCALING_TRANSFORMS & {each.name for each in transforms}
     largest = np.zeros(data.n_features if looks else 0)
@@ -98,13 +98,13 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
                 n_rows += len(matrix)
             else:
                 np.maximum.at(largest, rows.features, np.abs(rows.data).astype(np.float64))
-                np.add.at(times, rows.features, np.int32(1))  # of the same type, which is 30 times as fast
+                np.add.at(times, rows.features, np.int32(1))  # an int32 increment is 30 times as fast
                 n_rows += rows.n_rows
         yield first, rows
     used = np.flatnonzero(largest)
     largest = largest[used]
     usual = np.sort(largest)[(len(used) - 1) // 2] if len(used) else 0.0
-    common = np.sort(largest[2 * times[used] >= n_rows])  # rare genes and words have small values, too
+    common = np.sort(largest[2 * times[used] >= n_rows])  # without rare genes and words, which are small
     if len(common) and largest.max() <= _MAX_RATIO * usual:
         usual = min(usual, common[len(common) // _SMALL_FRACTION])
     extreme, small = largest > _MAX_RATIO * usual, largest * _MAX_RATIO < usual

@@ -1,13 +1,14 @@
-"""Transforms with a number for each feature from the training data: the weights of idf, df and scale.
+"""Transforms with a fitted weight for each feature: idf, df and scale.
 
-With n rows, of which d_j have a value other than 0 of feature j, the weights are
+For n rows, d_j of them with a non-zero value of feature j, the weights are
 
     idf           log((1 + n) / (1 + d_j)) + 1, as scikit-learn's TfidfTransformer without its norm
-    df=power      (d_j / n)^power; 1 for features that no row has
+    df=power      (d_j / n)^power; 1 for features that occur in no row
     scale=std     1 / the standard deviation over all rows, as StandardScaler(with_mean=False)
     scale=maxabs  1 / the largest absolute value, as MaxAbsScaler
 
-Features that are constant, or that no row has, are not scaled, nor are categories and n-grams of a table.
+Scale leaves constant features, features that occur in no row, and categories and n-grams of a table as they
+are.
 """
 
 from __future__ import annotations
@@ -29,30 +30,16 @@ _KINDS = ("std", "maxabs")
 
 @dataclasses.dataclass(frozen=True)
 class FeatureWeights(Transform):
-    """Base class of transforms with a weight for each feature, which by default multiplies it.
+    """Base class of transforms with a weight for each feature; the default multiplies by the weights."""
 
-    Parameters
-    ----------
-    width : int
-        Number of features; 0 before it is fitted.
-    array : ndarray of float64, shape (width,), optional
-        The weights: finite, and above `above`.
-
-    Attributes
-    ----------
-    otherwise : float
-        Weight of the other features.
-    of_numbers : bool
-        Whether only columns of numbers have weights if the data is a table.
-    """
-
-    above: ClassVar[float] = 0.0
-    otherwise: ClassVar[float] = 1.0
-    of_numbers: ClassVar[bool] = False
+    above: ClassVar[float] = 0.0  # lower bound of the weights, exclusive
+    otherwise: ClassVar[float] = 1.0  # weight of features without a valid fitted weight
+    of_numbers: ClassVar[bool] = False  # in a table, only numeric columns have weights
     by_feature: ClassVar = True
     array_dtype: ClassVar = np.dtype(np.float64)
 
-    width: int = 0
+    width: int = 0  # number of features; 0 before fitting
+    # Finite weights above `above`, float64, shape (width,).
     array: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +65,7 @@ class FeatureWeights(Transform):
         if self.of_numbers and data.numbers is not None:
             known &= np.isin(np.arange(data.n_features), data.numbers)
         weights = np.where(known, weights, self.otherwise)
-        if self.array is not None:  # of a model: its features are the first ones
+        if self.array is not None:  # training continues from a model, whose features come first
             weights[: self.width] = self.array
         weights.flags.writeable = False
         return dataclasses.replace(self, width=data.n_features, array=weights)
@@ -107,8 +94,6 @@ class FeatureWeights(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class InverseDocumentFrequency(FeatureWeights):
-    """Weights log((1 + n) / (1 + rows with the feature)) + 1."""
-
     name: ClassVar = "idf"
     needs: ClassVar = "counts"
 
@@ -118,12 +103,9 @@ class InverseDocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class DocumentFrequency(FeatureWeights):
-    """Weights that are the share of rows with the feature, to a power.
+    """Weights that are a power of the fraction of rows with the feature.
 
-    Parameters
-    ----------
-    power : float
-        Below 0, rare features gain weight.
+    With a negative `power`, rare features gain weight.
     """
 
     name: ClassVar = "df"
@@ -144,18 +126,13 @@ class DocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class Scale(FeatureWeights):
-    """Weights of one over the spread of each feature, in a table only of columns of numbers.
-
-    Parameters
-    ----------
-    kind : {"std", "maxabs"}
-    """
+    """Weights that divide each feature by its spread; in a table, only numeric columns."""
 
     name: ClassVar = "scale"
     setting: ClassVar = "kind"
     of_numbers: ClassVar = True
 
-    kind: str = dataclasses.field(kw_only=True)
+    kind: str = dataclasses.field(kw_only=True)  # "std" or "maxabs"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,7 +147,7 @@ class Scale(FeatureWeights):
         if self.kind == "maxabs":
             largest: np.ndarray = statistics.moments[2]
             return 1 / largest
-        # What rounding makes of the variance of a constant feature, by scikit-learn's bound.
+        # Treat a variance within rounding error of 0 as constant (scikit-learn's bound).
         n, eps = statistics.n_rows, np.finfo(np.float64).eps
         variance, mean = statistics.variance, statistics.mean
         constant = variance <= n * eps * variance + (n * mean * eps) ** 2
@@ -183,6 +160,5 @@ class Scale(FeatureWeights):
 
 @kernel
 def _multiply(data, indices, weights, new):
-    """Write each value times the weight of its feature into `new`."""
     for p in range(len(data)):
         new[p] = data[p] * weights[indices[p]]

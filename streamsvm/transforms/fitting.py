@@ -1,4 +1,4 @@
-"""Fit transforms to training data: as few readings of it as their order allows."""
+"""Fit transforms to training data, with as few readings of the data as possible."""
 
 from __future__ import annotations
 
@@ -26,68 +26,40 @@ from streamsvm.transforms.defaults import COUNT_TRANSFORMS, watch_scales
 from streamsvm.transforms.store import number_columns
 
 DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
-_SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind of its values is known
-_MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
-_MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice
-_DRAWN_ROWS = 8000  # whose distances give the gamma of `fourier`
-_PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
+_SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store for detecting the kind of its values
+_MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # bounds of the non-zeros read at a time
+_MIN_PIECE_CHUNKS = 2  # chunks in a piece if several threads read: chunks at its ends are decoded twice
+_DRAWN_ROWS = 8000  # rows whose distances determine gamma of `fourier`
+_PIECE_SHARE, _NNZ_BYTES = 8, 64  # 1 / share of the budget for pieces; bytes per non-zero of a piece
 
 
 Kind = Literal["counts", "moments"]
 
 
 class RawData(NamedTuple):
-    """Training data before any transform.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-    names : sequence of str, or None
-    index_base : int or None
-    where : str
-        Name of the data in errors.
-    pieces : callable
-        Returns the first row and the rows of each piece of the data; each call reads it again.
-    read : callable
-        Returns the rows of these numbers, which increase.
-    sample : iterable of (int, Rows)
-        Some of the rows, each piece with the number of its first row.
-    statistics : callable
-        Returns the statistics of the features in all rows, if they are known.
-    numbers : ndarray of int64, or None
-        The features that are columns of numbers, as in `FittingData`.
-    multilabel : bool
-        Whether a row may have several labels, or none.
-    workers : int
-        Threads that transform pieces; with more than one, another thread reads them ahead.
-    progress : callable
-        Called with the number of rows that a reading is through with.
-    """
+    """Training data before any transform."""
 
     n_rows: int
     n_features: int
     names: Sequence[str] | None
-    index_base: int | None
-    where: str
-    pieces: Callable[[], Iterable[tuple[int, Rows]]]
-    read: Callable[[np.ndarray], Rows]
-    sample: Iterable[tuple[int, Rows]]
-    statistics: Callable[[], Statistics | None] = lambda: None
-    numbers: np.ndarray | None = None
-    multilabel: bool = False
-    workers: int = 1
+    index_base: int | None  # number of the first feature in LIBSVM text
+    where: str  # name of the data in errors
+    pieces: Callable[[], Iterable[tuple[int, Rows]]]  # each call reads the data again
+    read: Callable[[np.ndarray], Rows]  # reads the rows with ascending numbers
+    sample: Iterable[tuple[int, Rows]]  # sample in pieces, each with its first row
+    statistics: Callable[[], Statistics | None] = lambda: None  # returns statistics of all rows, if stored
+    numbers: np.ndarray | None = None  # as in `FittingData`
+    multilabel: bool = False  # a row may have several labels, or none
+    workers: int = 1  # threads that transform pieces; if above 1, another thread reads ahead
+    # Called with the number of rows processed by a reading.
     progress: Callable[[int], None] = lambda done: None
 
 
 class FittedTransforms(NamedTuple):
-    """Fitted transforms, and the entries of a model about the data that they were fitted to.
+    """Fitted transforms, and the entries of the model's record about their training data.
 
-    Attributes
-    ----------
-    transforms : list of Transform
-    record : dict
-        ``values_in``, the kind of the values of the sample (None if they are not to be compared);
-        ``multilabel``, only if it is True; and, with transforms, ``n_features_in``.
+    `record` has ``values_in``, the kind of the values in the sample (None if the check of counts is
+    disabled); ``multilabel``, only if True; and, with transforms, ``n_features_in``.
     """
 
     transforms: list[Transform]
@@ -96,16 +68,16 @@ class FittedTransforms(NamedTuple):
 
 @dataclasses.dataclass
 class _Fitting:
-    """State of transforms while they are fitted to all rows but a part."""
+    """State of fitting transforms to all rows except a held-out part."""
 
     held_out: HeldOutPart | None
     n_features: int
     names: Sequence[str] | None
     numbers: np.ndarray | None
-    known: Statistics | None = None  # of the features, after the transforms that are fitted
+    known: Statistics | None = None  # statistics after the transforms fitted so far
     seed: int = 0
     fitted: list[Transform] = dataclasses.field(default_factory=list)
-    integers: bool = True  # what the values of the sample look like
+    integers: bool = True  # whether all values in the sample are whole
     largest: float = 0.0
 
     def add_sample(self, first: int, rows: Rows) -> None:
@@ -116,11 +88,11 @@ class _Fitting:
         self.largest = max(self.largest, seen.largest)
 
     def kept(self, first: int, rows: Rows) -> np.ndarray | None:
-        """Return a mask of the rows that are not held out, or None; row 0 is number `first`."""
+        """Return a mask of the rows not held out, or None if all are kept; `first` is the number of row 0."""
         return None if self.held_out is None else ~self.held_out.has(np.arange(first, first + rows.n_rows))
 
     def row_numbers(self, n_rows: int) -> Iterator[np.ndarray]:
-        """Yield the numbers of the rows that are not held out."""
+        """Yield the numbers of the rows not held out, in pieces."""
         for begin in range(0, n_rows, PIECE_ROWS):
             numbers = np.arange(begin, min(begin + PIECE_ROWS, n_rows))
             yield numbers if self.held_out is None else numbers[~self.held_out.has(numbers)]
@@ -147,17 +119,16 @@ def fit_transforms(
     memory: int | None = None,
     seed: int = 0,
 ) -> list[FittedTransforms]:
-    """Fit transforms to training data without each of the parts `held_out`; None holds nothing out.
+    """Fit transforms to training data without each part of `held_out`; None stands for all rows.
 
-    The statistics of the features come from the store, if it has them and no row is held out, or from one
-    reading of the rows for all of the parts. They serve all transforms, as long as they follow from those of
-    the data before them: multiplying and selecting features leaves them known, and centring leaves mean and
-    variance known. Otherwise there is one more reading for the next transform, of rows after those that are
-    fitted.
+    The statistics of the features come from the store, if it has them and no row is held out. Otherwise one
+    reading of the rows computes them for all parts. Multiplying and selecting features keep statistics known,
+    and centring keeps the mean and the variance known. When the next transform needs unknown statistics, the
+    rows are read once more, after the transforms fitted so far.
 
     If `normalize` or `log1p` is among the transforms, and all values of the sample are whole numbers,
-    `Counts` is put before them. If `fourier` has no gamma, the last reading is for it. `seed` is that of the
-    training.
+    `Counts` is put first. If `fourier` has no gamma, the rows that determine it are read last; `seed`, the
+    seed of the training, selects them.
 
     Raises
     ------
@@ -166,7 +137,7 @@ def fit_transforms(
     PlanError
         If the statistics, or the rows for `fourier`, take more than `memory` bytes.
     InputError
-        If a transform cannot take a row; names it.
+        If a transform refuses a row. The message names the row.
     """
     fittings = [_Fitting(part, data.n_features, data.names, data.numbers, seed=seed) for part in held_out]
     for first, rows in watch_scales(transforms, data):
@@ -212,10 +183,7 @@ def fit_transforms(
 def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
     """Parse transforms and fit them to data whose rows come in batches.
 
-    Raises
-    ------
-    SettingsError
-        If one needs all rows, or does not apply to the data.
+    Raises `SettingsError` if a transform needs all rows, or does not apply to the data.
     """
     transforms: list[Transform] = []
     for transform in parse_transforms(text):
@@ -230,7 +198,7 @@ def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
 
 
 def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Statistics]:
-    """Read the statistics of the rows after the transforms that are fitted, without the part held out."""
+    """Compute the statistics of the rows not held out, after the transforms fitted so far."""
     builders = [StatisticsBuilder(data.n_rows, each.n_features, kind) for each in wanted]
     first_of_all = [id(each) for each in wanted[0].fitted]
     alike = all([id(each) for each in other.fitted] == first_of_all for other in wanted)
@@ -244,9 +212,9 @@ def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Stati
         if data.workers > 1:
             pieces = stack.enter_context(Prefetcher(pieces))
         threads = stack.enter_context(Threads(data.workers))
-        for first, rows in threads.map_ahead(transformed, pieces):  # statistics depend on their order
+        for first, rows in threads.map_ahead(transformed, pieces):  # in order, so that rounding is the same
             for each, builder in zip(wanted, builders, strict=True):
-                # Transforms that differ are applied here, so that there is one copy of the rows at a time.
+                # Different transforms are applied here, so that only one copy of the rows exists at a time.
                 own = rows if alike else apply(each.fitted, rows, where=data.where, first=first)
                 builder.add_rows(own, each.kept(first, rows))
             data.progress(first + rows.n_rows)
@@ -254,12 +222,12 @@ def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Stati
 
 
 def _fit_to_rows(data: RawData, fittings: Sequence[_Fitting], memory: int | None) -> None:
-    """Fit the last transform to rows that are drawn, and read after the transforms before it."""
-    from streamsvm.kernels.random import draw_integers  # which loads the compiler
+    """Fit the last transform to a random sample of the rows, after the preceding transforms."""
+    from streamsvm.kernels.random import draw_integers  # imported late because it loads the compiler
 
     chosen = [draw_integers(each.seed, each.row_numbers(data.n_rows), _DRAWN_ROWS) for each in fittings]
     width = features_after(fittings[0].fitted[:-1], data.n_features) or 0
-    needed = 2 * 8 * len(chosen[0]) * width  # with the differences
+    needed = 2 * 8 * len(chosen[0]) * width  # rows and differences
     if memory is not None and needed > memory:
         name = fittings[0].fitted[-1].name
         raise PlanError(f"the rows that {name} is fitted to take {needed:,} bytes", needed_memory=needed)
@@ -277,18 +245,18 @@ def raw_store(
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int = 1,
 ) -> RawData:
-    """Return a store as training data; `progress` is called with the rows read and all rows.
+    """Return a store as training data; `progress` is called with the rows read and the number of all rows.
 
-    At most `workers` threads transform its pieces: fewer if `memory` has no room for so many pieces. Only
-    one of them reads at a time, as a store asks for; its chunks are decoded by several threads anyway.
+    At most `workers` threads transform pieces, fewer if `memory` cannot hold so many pieces. One thread reads
+    them, because a store requires it; several threads decode its chunks anyway.
     """
     workers, takes = _workers_and_piece(store, memory, workers)
-    if (numbers := number_columns(store)) is not None:  # of which centring stores zeros, too
+    if (numbers := number_columns(store)) is not None:  # centring fills in the zeros of these columns
         takes = takes * store.nnz // max(store.nnz, store.n_rows * len(numbers), 1)
 
     def sample() -> Iterator[tuple[int, Rows]]:
         if 0 < store.n_rows <= _SAMPLE_SLICES * _SLICE_ROWS and store.nnz <= takes:
-            yield 0, store.rows(0, store.n_rows)  # at once, for each reading takes some milliseconds
+            yield 0, store.rows(0, store.n_rows)  # a single read, because each takes milliseconds
             return
         n_slices = min(_SAMPLE_SLICES, -(-store.n_rows // _SLICE_ROWS))
         for begin in np.linspace(0, max(store.n_rows - _SLICE_ROWS, 0), n_slices).astype(np.int64).tolist():
@@ -302,26 +270,25 @@ def raw_store(
 
 
 def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, int]:
-    """Return how many threads can transform pieces within `memory`, and the non-zeros of a piece."""
+    """Return the number of threads that transform pieces within `memory`, and the non-zeros of a piece."""
     if store.dense:
         workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
     least = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
-    workers = max(1, min(workers, room // least - 2))  # besides theirs, a piece is read, and one is added
+    workers = max(1, min(workers, room // least - 2))  # two more pieces are being read and added up
     pieces = 1 if workers == 1 else workers + 2
     return workers, max(_MIN_PIECE_NNZ, min(_MAX_PIECE_NNZ, room // pieces))
 
 
 def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
-    """Read rows of a store from `begin` on: at most `n_rows`, of about `most` non-zeros."""
+    """Read at most `n_rows` rows from `begin` on, with about `most` non-zeros or fewer."""
     offsets = store.indptr(begin, begin + n_rows)
     n = int(np.searchsorted(offsets, offsets[0] + most, "right")) - 1
     return store.rows(begin, begin + min(max(n, 1), n_rows))
 
 
 def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> RawData:
-    """Return rows in memory as training data."""
     several = len(rows.label_indptr) > 0
     return RawData(
         rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)],

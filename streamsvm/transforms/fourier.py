@@ -1,8 +1,8 @@
-"""Random Fourier features, whose products approximate a Gaussian kernel (Rahimi & Recht 2007).
+"""Random Fourier features, which approximate a Gaussian kernel (Rahimi & Recht 2007).
 
 A row x becomes z(x) = sqrt(2 / D) cos(x B + b), and z(x)·z(y) is exp(-gamma ‖x - y‖²) up to an error of about
-1 / sqrt(D). B consists of blocks of orthogonal columns, as long as Gaussian ones, which have smaller errors
-(Yu et al. 2016).
+1 / sqrt(D). B consists of blocks of orthogonal columns with the norms of Gaussian columns, which make the
+error smaller (Yu et al. 2016).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from streamsvm.kernels.score import score_rows
 from streamsvm.kernels.simd import item, lanes, load, multiply_add, store, zeros_like
 from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
-MAX_WIDTH = 4096  # features before it
+MAX_WIDTH = 4096  # largest number of input features
 _MAX_OUTPUTS = 2**20
-_PART = 64  # columns of B that are in a cache while rows go by: vectors of all processors divide it
+_PART = 64  # columns of B that stay in a cache; a multiple of every vector length
 _TILE_ROWS = 256
 _MAX_THREADS = 16
 _SYNTAX = "fourier=D[:gamma=x] with a number D from 1 to 1,048,576 and x above 0, such as fourier=2048"
@@ -37,17 +37,7 @@ _SYNTAX = "fourier=D[:gamma=x] with a number D from 1 to 1,048,576 and x above 0
 class Fourier(Transform):
     """Random features of a Gaussian kernel: dense rows of `outputs` values, computed in float32.
 
-    Parameters
-    ----------
-    outputs : int
-        D, the number of features.
-    gamma : float or None
-        Of the kernel exp(-gamma ‖x - y‖²). None is replaced, in training, by two over the median squared
-        distance of pairs of rows.
-    seed : int
-        From which the directions are made; that of the training once it is fitted.
-    width : int
-        Features before it; 0 until it is fitted.
+    Training replaces a `gamma` of None by two over the median squared distance of pairs of rows.
     """
 
     name: ClassVar = "fourier"
@@ -55,10 +45,10 @@ class Fourier(Transform):
     dense: ClassVar = True
     makes_features: ClassVar = True
 
-    outputs: int
-    gamma: float | None = None
-    seed: int = 0
-    width: int = 0
+    outputs: int  # D, the number of random features
+    gamma: float | None = None  # factor in the kernel exp(-gamma ‖x - y‖²)
+    seed: int = 0  # seed of B and b; once fitted, the seed of the training
+    width: int = 0  # number of input features; 0 before fitting
 
     def __post_init__(self) -> None:
         if type(self.outputs) is not int or not 1 <= self.outputs <= _MAX_OUTPUTS:
@@ -78,16 +68,16 @@ class Fourier(Transform):
 
     def __call__(self, rows: Rows) -> Rows:
         matrix = np.empty((rows.n_rows, self.outputs), rows.data.dtype)
-        with np.errstate(over="ignore"):  # which makes the row infinite
+        with np.errstate(over="ignore"):  # an overflow makes the row infinite
             given = rows._replace(data=rows.data.astype(np.float32, copy=False))
         tiles = range(0, rows.n_rows, _TILE_ROWS)
-        self._directions  # noqa: B018 - made before threads need it
+        self._directions  # noqa: B018 - computed before the threads start
         with Threads(min(count_workers(None), max(len(tiles), 1), _MAX_THREADS)) as threads:
             threads.each(functools.partial(self._write_tile, given, matrix), tiles)
         return with_matrix(rows._replace(indices=None), matrix)
 
     def _write_tile(self, rows: Rows, matrix: np.ndarray, begin: int) -> None:
-        """Write the features of some rows from `begin` on, part by part, into `matrix`."""
+        """Write the random features of the tile of rows that starts at `begin` into `matrix`."""
         end = min(begin + _TILE_ROWS, rows.n_rows)
         tile, factor = np.empty((end - begin, _PART), np.float32), np.float32(np.sqrt(2 / self.outputs))
         for first, columns, offsets in zip(itertools.count(0, _PART), *self._directions):
@@ -105,7 +95,7 @@ class Fourier(Transform):
     def _directions(self) -> tuple[np.ndarray, np.ndarray]:
         """B and b in parts of `_PART` columns: shapes (n_parts, width, _PART) and (n_parts, _PART).
 
-        The last part may have columns of zeros at its end.
+        The last part is padded with zeros.
         """
         assert self.gamma is not None
         d, D = self.width, self.outputs
@@ -122,7 +112,7 @@ class Fourier(Transform):
         return np.ascontiguousarray(parts), offsets.reshape(n_parts, _PART)
 
     def _uniform(self, first: int, n: int) -> np.ndarray:
-        """Return `n` random numbers between 0 and 1, float64: functions of the seed and their places."""
+        """Return `n` uniform random numbers, float64, which depend only on the seed and their positions."""
         return ((draws(self.seed, np.arange(first, first + n)) >> np.uint64(12)) + 0.5) / 2**52
 
     def directions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -133,13 +123,13 @@ class Fourier(Transform):
 
     @property
     def held_bytes(self) -> int:
-        # B, and while it is made its transpose, or the arrays of a QR in float64.
+        # B, and during its computation the transpose or the float64 arrays of a QR decomposition.
         size = 4 * self.width * (self.outputs + _PART)
         tiles = 4 * _TILE_ROWS * _PART * _MAX_THREADS
         return size + max(size, 5 * 8 * self.width * min(self.width, self.outputs)) + tiles
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.record()  # B is made again
+        return self.record()  # B is computed again when needed
 
     def fitted(self, data: FittingData) -> Self:
         if self.width and data.n_features != self.width:
@@ -159,7 +149,7 @@ class Fourier(Transform):
         return self.gamma is None
 
     def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
-        """Take gamma from the distances of the rows of one half, by their ranks, from those of the other."""
+        """Set gamma from the distances between the rows of rank i and i + n_rows // 2."""
         matrix, half = np.zeros((rows.n_rows, self.width)), rows.n_rows // 2
         rows = sparse_rows(rows, np.dtype(np.int64))
         matrix[np.repeat(ranks, np.diff(rows.indptr)), rows.features] = rows.data
@@ -181,10 +171,10 @@ class Fourier(Transform):
 
 @kernel
 def _multiply(matrix, columns, products):
-    """Write ``matrix @ columns``, four rows and two vectors at a time, with the bits of `score_row`."""
+    """Write ``matrix @ columns``, four rows and two vectors at a time, with the same bits as `score_row`."""
     L, zero, n = lanes(columns), zeros_like(columns), len(matrix)
     for i0 in range(0, n, 4):
-        i1, i2, i3 = min(i0 + 1, n - 1), min(i0 + 2, n - 1), min(i0 + 3, n - 1)  # or a row again
+        i1, i2, i3 = min(i0 + 1, n - 1), min(i0 + 2, n - 1), min(i0 + 3, n - 1)  # repeats the last row
         for c in range(0, columns.shape[1], 2 * L):
             s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero
             for f in range(matrix.shape[1]):

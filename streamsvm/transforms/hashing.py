@@ -1,9 +1,9 @@
-"""The hashing trick: any number of features in a fixed number of columns (Weinberger et al. 2009).
+"""Hashing trick: any number of features in a fixed number of columns (Weinberger et al. 2009).
 
-Feature f goes to column ``h >> (64 - bits)`` with the sign ``1 - 2 (h & 1)``, where h is, in 64 bits,
-``mix(key + f γ)`` with ``key = mix(seed + γ)`` (see `streamsvm.kernels.random.mix`). Features that meet in a
-column are added, and the signs let them cancel on average rather than pile up. f is the index as it
-stands in the text, whatever it counts from.
+Feature f goes to column ``h >> (64 - bits)`` with the sign ``1 - 2 (h & 1)``. h is ``mix(key + f γ)`` in 64
+bits, with ``key = mix(seed + γ)`` (see `streamsvm.kernels.random.mix`). f is the feature number in the
+text, whether numbers start at 0 or 1. Features in the same column are added; their signs make them cancel
+on average.
 """
 
 from __future__ import annotations
@@ -20,33 +20,20 @@ from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
 from streamsvm.transforms.base import FittingData, Transform
 
-MAX_HASH_BITS = 31  # a column, and a position in a row, then fit one number to sort by
+MAX_HASH_BITS = 31  # a column and a position in a row then fit in one int64 sort key
 
 
 @dataclasses.dataclass(frozen=True)
 class Hashing(Transform):
-    """Hash features to ``2**bits`` columns.
-
-    Parameters
-    ----------
-    bits : int
-        From 1 to `MAX_HASH_BITS`.
-    seed : int
-        Not negative.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of its range.
-    """
+    """Hash features to ``2**bits`` columns. Raises `ValueError` for invalid parameters."""
 
     name: ClassVar = "hash"
     takes_any_feature: ClassVar = True
     dense: ClassVar = False
     makes_features: ClassVar = True
 
-    bits: int
-    seed: int = 0
+    bits: int  # from 1 to `MAX_HASH_BITS`
+    seed: int = 0  # from 0 to 2**63 - 1
 
     def __post_init__(self) -> None:
         if type(self.bits) is not int or not 1 <= self.bits <= MAX_HASH_BITS:
@@ -55,9 +42,9 @@ class Hashing(Transform):
             raise ValueError(f"seed must be in [0, 2**63), not {self.seed!r}")
 
     def __call__(self, rows: Rows) -> Rows:
-        """Return rows with hashed features; indices are numbers of LIBSVM text.
+        """Return rows with hashed features; the input indices are feature numbers of LIBSVM text.
 
-        A value may be zero where features cancelled.
+        A stored value may be zero if features cancel.
         """
         rows = sparse_rows(rows, np.dtype(np.int64))
         data, indices, indptr = _hash(rows.data, rows.features, rows.indptr, self.bits, self.seed)

@@ -1,4 +1,4 @@
-"""Transforms that scale each row by one number: normalize (its sum) and l2 (its norm)."""
+"""Transforms that scale each row by one number: normalize by the sum, and l2 by the norm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import Transform, checked_number, refuse_negative
 
 _DEFAULT_TARGET = 1e4
-_SMALLEST = 1e-280  # squared norms below it have lost digits
+_SMALLEST = 1e-280  # smaller squared norms have lost digits
 _TARGET = "normalize=target with a number above 0, such as normalize=1e4"
 
 
@@ -20,18 +20,13 @@ _TARGET = "normalize=target with a number above 0, such as normalize=1e4"
 class Normalize(Transform):
     """Scaling of rows to the sum `target`, as ``scanpy.pp.normalize_total(target_sum=target)``.
 
-    Rows without values stay as they are.
-
-    Parameters
-    ----------
-    target : float
-        Above 0.
+    Zero rows are unchanged.
     """
 
     name: ClassVar = "normalize"
     setting: ClassVar = "target"
 
-    target: float = _DEFAULT_TARGET
+    target: float = _DEFAULT_TARGET  # above 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "target", checked_number(self.target, _TARGET, positive=True))
@@ -45,7 +40,7 @@ class Normalize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class L2(Transform):
-    """Scaling of rows to the Euclidean norm 1, as ``sklearn.preprocessing.normalize``; zero rows stay."""
+    """Scaling of rows to norm 1, as ``sklearn.preprocessing.normalize``; zero rows are unchanged."""
 
     name: ClassVar = "l2"
 
@@ -56,14 +51,14 @@ class L2(Transform):
         np.multiply(rows.data, np.repeat(factors, np.diff(rows.indptr)), out=data, casting="same_kind")
         for row in np.flatnonzero(~((norm2 > _SMALLEST) & (norm2 < np.inf))).tolist():
             part = slice(int(rows.indptr[row]), int(rows.indptr[row + 1]))
-            values = rows.data[part].astype(np.float64)  # whose squares are too large or too small
+            values = rows.data[part].astype(np.float64)  # their squares overflow or lose digits
             values /= np.abs(values).max(initial=0.0) or 1.0
             data[part] = values / (np.sqrt(values @ values) or 1.0)
         return rows._replace(data=data)
 
 
 def squared_norms(rows: Rows) -> np.ndarray:
-    """Return the squared norm of each row, float64; infinite where it overflows."""
+    """Return the squared norm of each row as float64; inf where it overflows."""
     norm2 = np.empty(rows.n_rows)
     _squared_norms(rows.data, rows.indptr, norm2)
     return norm2
@@ -71,7 +66,6 @@ def squared_norms(rows: Rows) -> np.ndarray:
 
 @kernel
 def _squared_norms(data, indptr, norm2):
-    """Write the squared norm of each row into `norm2`."""
     for i in range(len(indptr) - 1):
         total = 0.0
         for p in range(indptr[i], indptr[i + 1]):
@@ -81,7 +75,7 @@ def _squared_norms(data, indptr, norm2):
 
 @kernel
 def _normalize(data, indptr, target, new):
-    """Write scaled rows into `new`; return False if a value is below 0."""
+    """Write scaled rows into `new`; return False if a value is negative."""
     for i in range(len(indptr) - 1):
         total, least = 0.0, np.inf
         for p in range(indptr[i], indptr[i + 1]):

@@ -1,4 +1,4 @@
-"""Selection of the features that a file lists."""
+"""Selection of the features listed in a file."""
 
 from __future__ import annotations
 
@@ -23,18 +23,11 @@ from streamsvm.transforms.base import FittingData, Transform, checked_count
 
 @dataclasses.dataclass(frozen=True)
 class Select(Transform):
-    """Selection of the features in `array`, in their order in the data.
+    """Selection of the features in `array`, in the order of the data.
 
-    Parameters
-    ----------
-    path : str
-        The file that is fitted to: names of features, one a line; or numbers if features have no names: as in
-        LIBSVM text, or, for other data, of columns from 0 on. No part of the record, because a model has the
-        columns.
-    width, kept : int
-        Features of the data and of the result; 0 before it is fitted.
-    array : ndarray of int64, shape (kept,), optional
-        The columns, increasing.
+    The file `path` has one feature on each line: its name or, if features have no names, its number. Numbers
+    are as in LIBSVM text; for other data, columns from 0 on. The path is not recorded, because a model has
+    the columns.
     """
 
     name: ClassVar = "select"
@@ -42,8 +35,9 @@ class Select(Transform):
     array_dtype: ClassVar = np.dtype(np.int64)
 
     path: str = dataclasses.field(default="", compare=False)
-    width: int = 0
-    kept: int = 0
+    width: int = 0  # number of features before; 0 before fitting
+    kept: int = 0  # number of selected features; 0 before fitting
+    # Selected columns, int64, shape (kept,), ascending.
     array: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +50,7 @@ class Select(Transform):
             raise ValueError("select=FILE with a feature a line")
         check_local(value, SettingsError)
         path = os.path.abspath(value)
-        _read_names(path)  # which finds a file that is not there before the data are read
+        _read_names(path)  # raises for an unreadable file before the data are read
         return cls(path)
 
     def __call__(self, rows: Rows) -> Rows:
@@ -68,7 +62,7 @@ class Select(Transform):
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
-        """New column of each column of the data; -1 for those that are left out."""
+        """New column of each column of the data; -1 for columns that are not selected."""
         assert self.array is not None
         return places_of(self.array, self.width, index_dtype(self.width))
 
@@ -80,7 +74,7 @@ class Select(Transform):
         return {"width": self.width, "kept": self.kept}
 
     def fitted(self, data: FittingData) -> Self:
-        """Read the columns that the file lists; warn of those that the data lacks."""
+        """Look up the listed features; warn about those that the data lacks."""
         wanted = _read_names(self.path)
         if data.names is not None:
             column = {name: at for at, name in enumerate(data.names)}
@@ -133,7 +127,6 @@ class Select(Transform):
 
 
 def _read_names(path: str) -> list[str]:
-    """Read the features that a file lists."""
     try:
         with open_file(path, follow=True) as file:
             text = file.read().decode("utf-8-sig")

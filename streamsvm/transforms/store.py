@@ -16,49 +16,39 @@ from streamsvm.store.store import Facts, RowSizes, Store, Whole
 from streamsvm.store.views import View, ViewedStore, as_sparse
 from streamsvm.transforms import Transform, apply, dense_after, features_after, names_after, records_of
 
-_FLOAT32 = 4  # bytes of a value in a copy for `fourier`
+_FLOAT32 = 4  # bytes of a value in the copy that `fourier` makes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Transformed(View):
     """View with transformed rows; their norms are not stored.
 
-    Number and names of features and the fingerprint are those of the transformed rows; sizes are at least.
-
-    Attributes
-    ----------
-    transforms : tuple of Transform
-        Fitted.
-    shift : int
-        Added to the numbers of features before the transforms.
-    n_features : int
-        After the transforms.
-    where : str
-        The path of the store, for errors.
+    The number and names of features and the fingerprint describe the transformed rows. Row sizes are upper
+    bounds.
     """
 
-    transforms: tuple[Transform, ...]
-    shift: int
-    n_features: int
-    where: str
+    transforms: tuple[Transform, ...]  # fitted transforms
+    shift: int  # offset added to feature numbers before the transforms
+    n_features: int  # number of features after the transforms
+    where: str  # path of the store, for errors
 
     def _nnz(self, nnz: Any, n_rows: int = 1) -> Any:
-        """Return how many values `n_rows` CSR rows have, at most, given those of the store within."""
+        """Return the most values that `n_rows` transformed CSR rows can have, given `nnz` values before."""
         for transform in self.transforms:
             nnz = transform.nnz(nnz, n_rows)
         return nnz
 
     def facts(self, inner: Facts) -> Facts:
-        # A transform makes a copy while what it is given is in memory, as reading does: that is counted. The
-        # hash sorts and numbers its values in int64, and then cuts its arrays.
+        # A transform copies its input, which stays in memory, so both are counted. Hashing sorts int64 keys
+        # and then cuts its arrays.
         wide = 8 if any(transform.takes_any_feature for transform in self.transforms) else 0
         extra = wide + inner.dtype.itemsize if self.transforms else 0
         dense_rows = dense_after(self.transforms, inner.dense_rows and not self.shift)
-        if inner.dense_rows and not dense_rows:  # rows and columns of the values, in int64
+        if inner.dense_rows and not dense_rows:  # int64 row and column of each value
             extra += 2 * 8
         nnz = int(self._nnz(inner.nnz, inner.n_rows))
         extra = max(inner.extra_nnz_bytes, extra)
-        if any(transform.dense for transform in self.transforms):  # whatever number of values it is given
+        if any(transform.dense for transform in self.transforms):  # convert to bytes per output value
             given = 2 * (inner.dtype.itemsize + inner.index_bytes) + extra + _FLOAT32
             extra = -(-given * inner.nnz // max(nnz, 1))
         return dataclasses.replace(
@@ -100,10 +90,10 @@ class Transformed(View):
 def transformed(
     store: Store, transforms: Sequence[Transform], shift: int | None = None, *, dense: bool = True
 ) -> Store:
-    """Return a view of a store with transformed rows: as CSR unless they may be `dense`.
+    """Return a view of a store with transformed rows: CSR rows unless `dense` allows dense rows.
 
-    `shift` is added to the numbers of features before the transforms; by default what makes them those of the
-    text, if a transform takes these.
+    `shift` is added to feature numbers before the transforms. By default it turns columns into feature
+    numbers of LIBSVM text, if a transform takes these numbers.
     """
     shift = shift_to_text(store, transforms) if shift is None else shift
     n_features = features_after(transforms, store.n_features + shift) or 0
@@ -112,16 +102,16 @@ def transformed(
 
 
 def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:
-    """Return the offset that makes columns the feature numbers of text, if a transform takes these, or 0."""
+    """Return the offset from columns to feature numbers of LIBSVM text if a transform takes these, else 0."""
     return (store.index_base or 0) if any(each.takes_any_feature for each in transforms) else 0
 
 
 def number_columns(store: Store) -> np.ndarray | None:
-    """Return the features that are columns of numbers, of a table or a dense matrix; None without any."""
+    """Return the numeric columns of a table or a dense matrix as features; None without any."""
     encoding = store.meta.get("encoding")
     if encoding is None:
         return np.arange(store.n_features) if store.dense else None
     features = [(each["type"], encoded_names(each)) for each in encoding["columns"]]
     numbers = {names[0] for kind, names in features if kind == "number"}
-    names = store.feature_names() or [name for _, names in features for name in names]  # before n-grams
+    names = store.feature_names() or [name for _, names in features for name in names]  # n-grams follow
     return np.flatnonzero([name in numbers for name in names]) if numbers else None

@@ -1,4 +1,4 @@
-"""Transforms of each value by itself: log1p, binarize and clip. Zeros stay zeros."""
+"""Transforms of single values: log1p, binarize and clip. Zeros stay zeros."""
 
 from __future__ import annotations
 
@@ -36,18 +36,12 @@ class Binarize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Clip(Transform):
-    """Clipping of values to [-`most`, `most`].
-
-    Parameters
-    ----------
-    most : float
-        Above 0.
-    """
+    """Clipping of values to [-`most`, `most`]."""
 
     name: ClassVar = "clip"
     setting: ClassVar = "most"
 
-    most: float
+    most: float  # above 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", checked_number(self.most, _SYNTAX, positive=True))

@@ -1,4 +1,4 @@
-"""Trainings of a search: on a store in run directories below that of the best one, or in memory."""
+"""Trainings of a search, in memory or on a store with run directories in the folder ``tune``."""
 
 from __future__ import annotations
 
@@ -26,49 +26,27 @@ from streamsvm.transforms.fitting import FittedTransforms
 
 
 class Trial(NamedTuple):
-    """One training of a search.
+    """One training of a search."""
 
-    Attributes
-    ----------
-    name : str
-        Of its run directory, and in reports.
-    part : int
-        Number, counted from 0, of the part of the rows that is held out.
-    settings : Settings
-    """
-
-    name: str
-    part: int
+    name: str  # name of its run directory, also in reports
+    part: int  # number of the held-out part, from 0 on
     settings: Settings
 
 
 @dataclasses.dataclass
 class StoreSearch:
-    """Trainings on a store: each is started, or goes on, as `streamsvm.fit` with ``resume_or_start``.
+    """Trainings on a store. Each starts or resumes, as `streamsvm.fit` with ``resume_or_start``."""
 
-    Parameters
-    ----------
-    paths : sequence of path
-        The store.
-    run : RunDir
-        Run directory of the training with the best settings.
-    how : Execution
-    given : mapping
-        ``costs`` or ``tree`` if it is not a file, by name.
-    made : mapping
-        Entries of ``run.json`` about stores that were made of files, if there are any.
-    """
-
-    paths: Sequence[str | os.PathLike[str]]
-    run: RunDir
+    paths: Sequence[str | os.PathLike[str]]  # paths of the store
+    run: RunDir  # run directory of the training with the best settings
     how: Execution
-    given: Mapping[str, Any]
-    made: Mapping[str, Any]
+    given: Mapping[str, Any]  # values of ``costs`` or ``tree`` that are not files
+    made: Mapping[str, Any]  # entries of ``run.json`` about stores converted from files
 
     def begin(self, trials: Sequence[Trial], *, force: bool) -> None:
-        """Make the folder of the search, or check that an earlier one has the same trainings and files."""
+        """Create the folder of the search, or check that an existing one has the same trainings and files."""
         run = self.run
-        # Held out by trainings that share a reading; None for none.
+        # Parts to hold out in one shared reading; None holds nothing out.
         self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
         self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
         trainings = {trial.name: dataclasses.asdict(trial.settings) for trial in trials}
@@ -83,7 +61,7 @@ class StoreSearch:
                 )
         else:
             first = trials[0].settings
-            self._fitted(first)  # data that cannot be read is refused before the folder is made
+            self._fitted(first)  # raises for unreadable data before the folder is created
             if first.valid is not None:
                 with open_to_train(self.paths, first) as store:
                     label = first.label or store.meta.get("label")
@@ -96,7 +74,7 @@ class StoreSearch:
             self.how.callbacks.report({"event": "search", "trainings": len(trials)})
 
     def known(self) -> list[dict[str, Any]]:
-        """Read the results of a search that has ended."""
+        """Read the results of a completed search; return an empty list before its completion."""
         if not self.run.model.exists():
             return []
         try:
@@ -111,11 +89,11 @@ class StoreSearch:
             raise RunError(f"{self.run.tuned} is damaged", remedy=remedy) from None
 
     def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Save the results so far, for reports."""
+        """Write the results so far to a file, for reports."""
         durable.write_atomic(self.run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def fit(self, trial: Trial) -> FitResult:
-        """Make a training of the search."""
+        """Start or resume a training of the search."""
 
         def report(event: dict[str, Any]) -> None:
             self.how.callbacks.report({**event, "trial": trial.name})
@@ -124,11 +102,11 @@ class StoreSearch:
         folder, how = self.run.trials / trial.name, dataclasses.replace(self.how, callbacks=callbacks)
         fitted = self._fitted(trial.settings)
         result = fit_store(self.paths, folder, trial.settings, how, self.given, resume=True, fitted=fitted)
-        durable.remove(folder / format.MODEL)  # which needs space, and is made again from the last commit
+        durable.remove(folder / format.MODEL)  # frees space; the last commit can restore the model
         return result
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
-        """Train with the best settings, on all rows."""
+        """Train with the best settings on all rows."""
         result = fit_store(
             self.paths, self.run, settings, self.how, self.given, resume=True, fitted=self._fitted(settings),
             tuned=True, made=self.made,
@@ -136,7 +114,7 @@ class StoreSearch:
         return result, None
 
     def chosen(self, settings: Settings) -> Settings:
-        """Return the settings with the transforms and the loss that are best on a sample."""
+        """Replace automatic transforms and loss by the best on a sample."""
         with open_to_train(self.paths, settings) as raw:
             by_default = functools.partial(create, given=self.given)
             settings, choice = choose(raw, settings, self.how.callbacks, by_default)
@@ -144,17 +122,17 @@ class StoreSearch:
         return settings
 
     def automatic_c(self, settings: Settings) -> float:
-        """Return the C that a training with the settings would choose."""
+        """Return the automatic C for the settings."""
         with open_to_train(self.paths, settings) as raw:
             fitted = self._fitted(settings)
             opened = create(raw, settings, self.how, self.given, paths=self.paths, fitted=fitted)
             return opened.training.spec.settings.C
 
     def _fitted(self, settings: Settings) -> FittedTransforms:
-        """Fit the transforms of the settings to the rows that are trained on.
+        """Fit the transforms of the settings to the rows to train on.
 
-        One reading serves all trainings with the same transforms, whatever part they hold out; if memory
-        has no room for the statistics of all parts, each has a reading of its own.
+        One reading fits them for all held-out parts. If the statistics of all parts do not fit into memory,
+        each part has its own reading.
         """
         wanted = settings.transform, settings.hold_out
         if wanted not in self._transforms:
@@ -175,7 +153,7 @@ class StoreSearch:
 
 @dataclasses.dataclass
 class ArraySearch:
-    """Trainings on a matrix, of which nothing is kept."""
+    """Trainings on a matrix; no intermediate results are saved."""
 
     data: tuple[Any, Any, Any]  # X, y and groups
     how: Execution

@@ -1,8 +1,8 @@
-"""Search for C, and for other settings, by the accuracy on rows that are held out.
+"""Search for C and other settings by accuracy on held-out rows.
 
-All values of C are one training: each begins with the weights and duals of the one before, which are scaled
-to be feasible and best for the new C. What is compared is the averaged model of the last pass of each C: the
-last iterate, and the progressive accuracy, would prefer a smaller C.
+One training tries all values of C if the loss allows. Each value starts with the weights and duals of the
+previous value, multiplied by the feasible factor that is best for the new C. The search compares the averaged
+models of the last pass for each C, because the last iterate and the progressive accuracy favour a smaller C.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from streamsvm.training.training import Execution
 from streamsvm.transforms import parse_transforms
 from streamsvm.tuning.trials import ArraySearch, StoreSearch, Trial
 
-_AUTO_POWERS = range(-4, 6)  # of 2
-_SUGGESTED_VALUES = 4  # of C, to go on with
-# Settings that conversions change.
+_AUTO_POWERS = range(-4, 6)  # powers of 2
+_SUGGESTED_VALUES = 4  # values of C suggested for another search
+# Settings that a conversion changes.
 _OF_FILES = ("label", "labels", "weights", "hold_out_by", "valid", "valid_labels")
 
 
@@ -60,26 +60,26 @@ def tune(
     force: bool = False,
     **settings: Any,
 ) -> TuneResult:
-    """Choose C, and a loss, margin and transforms if several are given, and train with the best.
+    """Choose C, and optionally loss, margin and transforms; then train with the best settings.
 
-    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted when the best
-    model is trained in `out`. After an interruption, the same call goes on.
+    Trainings on a store have run directories in the folder ``tune`` of `out`. The folder is deleted after the
+    best model is trained in `out`. After an interruption, the same call continues.
 
     Parameters
     ----------
     data, y, groups
-        As for `streamsvm.fit`; texts in memory are to be in a file.
+        As for `streamsvm.fit`, except that texts must be in a file.
     out : path, optional
-        Run directory to create; needed for files.
+        Run directory to create; required for files.
     **settings
-        As `SearchSettings` declares them, and as `Settings` does, the same for all; for files that are
-        converted, those of reading, too.
+        Fields of `SearchSettings`; fields of `Settings`, the same for all trainings; and, for files that are
+        converted, reading settings.
     workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` gets each setting that was tried as ``{"event": "tried", ...}``, and
-        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
-        have the name of their training as ``trial``.
+        As in `streamsvm.fit`. `report` receives each setting tried as ``{"event": "tried", ...}``. For a
+        store, it first receives the number of trainings as ``{"event": "search", ...}``, and events of a
+        training have its name as ``trial``.
     force : bool
-        Replace an existing run.
+        Whether to replace an existing run.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def tune(
     else:
         check_of_store(out, y=y, groups=groups, **{name: tables.get(name) for name in OF_ROWS})
     C, factors = parse_grid(asked.C)
-    trials = _trials(asked, C, factors, common)  # which checks all of them before the first
+    trials = _trials(asked, C, factors, common)  # checks all settings before the first training
     if (is_auto := any(AUTO in each for each in asked.compared.values())) and len(asked.candidates) > 1:
         raise wrong_setting("transform", "or loss auto cannot be compared with others")
     for each in asked.compared["transform"]:
@@ -109,7 +109,7 @@ def tune(
             parse_transforms(each)
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown(progress))
-        n_threads = count_workers(workers)  # checks it
+        n_threads = count_workers(workers)  # checks `workers`
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
             how = Execution(callbacks, workers=n_threads)
@@ -117,14 +117,14 @@ def tune(
         else:
             assert out is not None
             run = stack.enter_context(replacing(RunDir(out), [*paths, asked.valid], force=force))
-            if cluster is not None:  # one for all trainings
+            if cluster is not None:  # one cluster for all trainings
                 from streamsvm.cluster.client import running_cluster
 
                 splits = trials[0][0].settings.splits
                 check_splits(splits)
                 cluster, workers = stack.enter_context(running_cluster(cluster, workers, splits))
             how = Execution(callbacks, Interval(checkpoint_every), workers, cluster)
-            # Groups are read if one of the losses needs them.
+            # Read groups if any loss needs them.
             first = max((some[0].settings for some in trials), key=lambda each: each.trained_loss.sequences)
             paths, read, made = converted(
                 paths, first, reading, run, how, force=force, resume=not force, keep=True, by_tune=True
@@ -147,14 +147,14 @@ def tune(
                 found[trial.part] += _measured(search.fit(trial))
             differing = {name: candidate[name] for name, each in asked.compared.items() if len(each) > 1}
             base = C
-            if base == AUTO:  # of all rows, as that of the model will be
+            if base == AUTO:  # C depends on all rows, as in the final training
                 base = search.automatic_c(dataclasses.replace(own[0].settings, hold_out=None))
             for *each, factor in zip(*found, factors, strict=True):
                 rows.append(_mean(each, differing, base * factor))
                 callbacks.report({"event": "tried", **rows[-1]})
             if isinstance(search, StoreSearch):
                 search.save(rows)
-        # Of equal ones the first: the smallest C.
+        # In a tie, the first and so the smallest C is the best.
         best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
         number, step = divmod(best, len(factors))
         given = {**asked.given(), "label": settings.get("label")}
@@ -176,7 +176,7 @@ def _warn_of_end(
     out: Any,
     given: Mapping[str, Any],
 ) -> None:
-    """Warn if the best of several values of C is the smallest or the largest; say how to go on in `out`-2."""
+    """Warn if the best C is the smallest or the largest value tried; suggest a search in `out`-2."""
     if len(tried) == 1 or best not in (0, len(tried) - 1):
         return
     C = tried[best]["C"]
@@ -190,9 +190,9 @@ def _warn_of_end(
 
 
 def parse_grid(values: Any) -> tuple[Any, list[float]]:
-    """Parse the values of C as `tune` describes them; return C or "auto", and what it is multiplied by.
+    """Parse the setting C of `tune`; return 1 or "auto", and the factors of C in ascending order.
 
-    Factors ascend. Raises `SettingsError` if the values are not valid.
+    Raises `SettingsError` if the values are not valid.
     """
     text = ",".join(map(str, values))
     if text == AUTO:
@@ -215,7 +215,7 @@ def parse_grid(values: Any) -> tuple[Any, list[float]]:
 
 
 def _power(text: str) -> tuple[float, float]:
-    """Parse a number, perhaps written as a power; return it and the base of the power, or 2."""
+    """Parse a number or a power such as 2^-6; return the value and the base, 2 for a plain number."""
     base, is_power, exponent = text.strip().partition("^")
     if not is_power:
         return float(base), 2.0
@@ -225,7 +225,7 @@ def _power(text: str) -> tuple[float, float]:
 def _trials(
     asked: SearchSettings, C: Any, factors: Sequence[float], common: Mapping[str, Any]
 ) -> list[list[Trial]]:
-    """List the trainings of each candidate: one path of C a part, or one for each C if the loss has none."""
+    """List the trainings of each candidate: for each part one path over all C, or one for each C."""
     found = []
     for candidate, chosen in enumerate(asked.candidates, 1):
         paths = [(factor,) * asked.passes_each for factor in factors]
@@ -243,7 +243,7 @@ def _trials(
 
 
 def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
-    """Yield the results for each C of a path."""
+    """Yield the results for each C on a path."""
     passes, seconds = 0, 0.0
     for record in result.history:
         passes, seconds = passes + 1, seconds + record["seconds"]
@@ -253,7 +253,7 @@ def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
 
 
 def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float) -> dict[str, Any]:
-    """Average the results for one setting over all folds."""
+    """Average the results of one setting over all folds."""
     accuracies = [each["valid_accuracy"] for each in folds]
     return {
         "C": C,

@@ -1,5 +1,5 @@
 """Training on several cores or machines.
 
-The number and kind of splits are settings of a run, its workers are not: the model of a run with S splits has
-the same bytes on one worker as on many.
+The number and kind of splits are settings of a run, but the number of workers is not. The model of a run with
+S splits has the same bytes for any number of workers.
 """

@@ -11,15 +11,15 @@ from streamsvm.kernels.weights import padded_classes
 
 
 class ClassGroups(NamedTuple):
-    """Groups of successive classes, each of which begins at a whole vector of columns, and so a cache line.
+    """Groups of consecutive classes. The columns of each group start at a vector, and so at a cache line.
 
-    Threads that update the weights of different groups therefore never write to the same cache line.
+    Threads that update different groups therefore never write to the same cache line.
     """
 
-    # (n_groups, 3) int64: the first column of each group, the end of its classes, and of its padding
+    # (n_groups, 3) int64: first column of each group, end of its classes, end of its padding
     ranges: np.ndarray
-    columns: np.ndarray  # (n_classes,) int64: the column of each class
-    groups: np.ndarray  # (n_columns,) int64: the group of each column
+    columns: np.ndarray  # (n_classes,) int64: column of each class
+    groups: np.ndarray  # (n_columns,) int64: group of each column
 
     @property
     def n_columns(self) -> int:
@@ -27,25 +27,16 @@ class ClassGroups(NamedTuple):
 
 
 def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGroups:
-    """Divide the classes into groups of about the same cost.
+    """Divide the classes into groups of about equal cost; `counts` has the number of rows of each class.
 
     A pair of groups visits the rows of its classes over the columns of its classes. So the cost of a class is
     its share of the rows plus its share of the classes.
-
-    Parameters
-    ----------
-    counts : ndarray, shape (n_classes,)
-        Rows of each class.
-    n_groups : int
-        Number of groups, at most that of the classes.
-    dtype : dtype
-        Type of the weights.
     """
     k = len(counts)
     cost = counts / max(counts.sum(), 1) + 1.0 / k
     middle = np.cumsum(cost) - cost / 2
     bounds = np.searchsorted(middle, cost.sum() * np.arange(n_groups + 1) / n_groups)
-    for g in range(1, n_groups):  # at least one class in each
+    for g in range(1, n_groups):  # at least one class in each group
         bounds[g] = min(max(bounds[g], bounds[g - 1] + 1), k - (n_groups - g))
     sizes = np.diff(bounds)
     widths = np.array([padded_classes(int(size), dtype) for size in sizes])
@@ -58,16 +49,16 @@ def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGr
 
 
 def in_columns(rows: Rows, groups: ClassGroups) -> Rows:
-    """Return the rows with columns of the weights as labels."""
+    """Replace the labels of rows by columns of the weights."""
     labels = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
     return rows._replace(labels=labels)
 
 
 def tournament_rounds(n_groups: int) -> list[list[tuple[int, int]]]:
-    """Schedule a tournament of an even number of groups: each meets one other a round, and every other once.
+    """Schedule a tournament of an even number of groups, in which every pair meets in exactly one round.
 
-    The circle method: one group stays, the others go round. (Alber et al. 2017, Algorithm 5, as printed,
-    leaves out some pairs and repeats others.)
+    This is the circle method. Alber et al. 2017, Algorithm 5, as printed, omits some pairs and repeats
+    others.
     """
     circle = list(range(n_groups))
     rounds = []

@@ -1,9 +1,9 @@
 """Training split by classes: pairs of groups of classes are solved at the same time.
 
-A row's block problem over the classes of two groups is a block step like any other, and pairs without a
-common group share no weights: solved at the same time, they give the same result as one after the other
-(Alber et al. 2017, with exact blocks). In a block of rows each group meets every other group once, and a pair
-visits the rows of its own classes.
+Each visit solves the block problem of a row over the classes of two groups. Pairs without a common group
+share no weights, so solving them in parallel gives the same result as solving them in sequence (Alber et al.
+2017, with exact blocks). In a block of rows, each group meets every other group once. A pair visits the rows
+of its own classes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
 
-_CENTRED_PARTS = 8  # parts of the features that workers centre
+_CENTRED_PARTS = 8  # parts in which workers centre the weights
 
-DualLists = dict[tuple[int, int], RowDuals]  # by the groups of the rows and of the classes
-Rounds = list[tuple[int, list[tuple[int, int]]]]  # numbers in the block, and pairs of groups
+DualLists = dict[tuple[int, int], RowDuals]  # keys: group of the rows, group of the duals' classes
+Rounds = list[tuple[int, list[tuple[int, int]]]]  # round numbers in the block, and pairs of groups
 
 
 class ClassRounds(SplitVisits):
-    """Visits of classes in 2S groups, S pairs of which are solved at a time.
+    """Visits of classes in 2S groups, in which S pairs of groups are solved at a time.
 
-    Labels and ids of duals are columns of the weights here, and between groups there are columns of no class.
+    Labels and ids of duals are columns of the weights here. Padding columns between groups belong to no
+    class.
     """
 
     def learn(
@@ -59,7 +60,7 @@ class ClassRounds(SplitVisits):
             for number, tallies in self._visit_rounds(block, rows, duals, rounds):
                 tally[CLOCK] = tallies[:, CLOCK].max()
                 tally[DUAL_DELTA] += tallies[:, DUAL_DELTA].sum()
-                if number == 0:  # a row is visited once in each round
+                if number == 0:  # count each row once, although every round visits it
                     tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
             tally[VISITED] = begin + at
             if done == n_rounds:
@@ -76,10 +77,7 @@ class ClassRounds(SplitVisits):
     def _visit_rounds(
         self, block: TrainingBlock, rows: Rows, duals: BlockDuals, rounds: Rounds
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Visit the pairs of some rounds; yields the number of each round and the tallies of its pairs.
-
-        The new duals go into the lists of `duals`.
-        """
+        """Visit the pairs of some rounds and update `duals`; yield the number and tallies of each round."""
         learner = self.learner
         weights = learner.moved_weights()
 
@@ -106,10 +104,10 @@ def visit_pair(
     weights: Weights,
     shifts: Sequence[int] = (0, 0),
 ) -> tuple[DualLists, np.ndarray]:
-    """Visit the rows of two groups over the classes of these; return new duals and the tally.
+    """Visit the rows of two groups over the classes of the two groups; return new duals and the tally.
 
-    Labels of the rows are columns of the given weights: those of all weights plus one of `shifts` for either
-    group.
+    Labels of the rows are columns of the given weights. `shifts` has the offset of each group from the
+    columns of all weights to the columns of the given weights.
     """
     assert spec.groups is not None
     ranges = spec.groups.ranges[list(pair)] + np.array(shifts)[:, None]
@@ -123,7 +121,7 @@ def visit_pair(
     old = joined([_rows_of(lists, g, pair, shifts) for g in pair]).in_block(rows.n_rows)
     place = Place(turn.pass_number, number, turn.read_work * (turn.number == 0))
     new = visitor.visit(rows, order, old, Target(problem, weights, tally), place)
-    places = np.full(weights.current.shape[1], -1)  # of the groups in `pair`, by column
+    places = np.full(weights.current.shape[1], -1)  # position in `pair` of each column's group
     for at, (begin, _, end) in enumerate(ranges):
         places[begin:end] = at
     found = joined(new).in_block(rows.n_rows)
@@ -136,7 +134,7 @@ def visit_pair(
 
 
 def _rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
-    """Return for each group the numbers of its rows, ascending; labels are columns of all weights."""
+    """Return the ascending row numbers of each group; labels are columns of all weights."""
     group_of_row = groups.groups[rows.labels]
     order = np.argsort(group_of_row, kind="stable").astype(np.int32)
     ends = np.searchsorted(group_of_row[order], np.arange(len(groups.ranges) + 1)).tolist()
@@ -144,10 +142,7 @@ def _rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
 
 
 class BlockDuals:
-    """Duals of a block, by the groups of the rows' own classes and the groups of the duals' classes.
-
-    Pairs of groups without a common group have different duals.
-    """
+    """Duals of a block by the groups of the rows' own classes and of the duals' classes."""
 
     def __init__(self, rows: Rows, old: OldDuals, groups: ClassGroups) -> None:
         n_groups, self.lists = len(groups.ranges), DualLists()
@@ -164,7 +159,7 @@ class BlockDuals:
 
 
 def _rows_of(lists: DualLists, g: int, groups: Sequence[int], shifts: Sequence[int]) -> RowDuals:
-    """Return the duals of the rows of group `g` for the classes of some groups."""
+    """Return the duals of the rows of group `g` for the classes of `groups`."""
     rows, counts, ids, values = zip(*(lists[g, h] for h in groups), strict=True)
     shifted = np.concatenate([_shifted(*each) for each in zip(ids, shifts, strict=True)])
     return RowDuals(rows[0], *by_row(np.stack(counts), shifted, np.concatenate(values)))
@@ -175,7 +170,7 @@ def _shifted(ids: np.ndarray, shift: int) -> np.ndarray:
 
 
 def divide_duals(duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int) -> list[RowDuals]:
-    """Divide the duals of some rows by the groups of their classes."""
+    """Divide the duals of the rows `members` by the groups of their classes."""
     counts, ids, values = by_group(duals, members, groups, n_groups)
     ends = np.cumsum(counts.sum(axis=1, dtype=np.int64))[:-1]
     parts = zip(counts, np.split(ids, ends), np.split(values, ends), strict=True)

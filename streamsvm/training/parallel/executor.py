@@ -1,4 +1,4 @@
-"""Interface of what executes the tasks of a training elsewhere than in threads of this process."""
+"""Interface for executing the tasks of a training in other processes."""
 
 from __future__ import annotations
 
@@ -9,57 +9,40 @@ from streamsvm.base.threads import Threads
 
 
 class Executor(Protocol):
-    """Workers with memory of their own, which can read the data: `Cluster` has them on Dask.
+    """Workers with their own memory that can read the data, such as `Cluster` with Dask.
 
-    Tasks are pure functions, which leave their arguments as they are: any of them may run again.
-
-    Attributes
-    ----------
-    token : str
-        Name that no other executor has; workers keep files open under it.
-    threads : Threads
-        Of this process, which measures.
-    slots : list of str
-        Addresses of the workers that are there, each repeated once per thread.
-    when_silent : callable
-        Called from time to time while a result is awaited and a worker is not heard of: it may raise.
+    Tasks are pure functions that do not modify their arguments, because a task may run again.
     """
 
-    token: str
-    threads: Threads
+    token: str  # unique name, under which workers keep files open
+    threads: Threads  # threads of this process, for measuring
+    # Called now and then while a result is awaited and a worker does not answer; may raise.
     when_silent: Callable[[], None]
 
     @property
-    def slots(self) -> list[str]: ...
+    def slots(self) -> list[str]: ...  # addresses of the available workers, each once per thread
 
     def put(self, values: Sequence[Any], at: str) -> list[Any]:
-        """Send values to the worker `at` an address, and return references to them.
+        """Send values to the worker at an address, and return references to them.
 
-        Nobody else has them: if they are lost with the worker, so are the results that need them.
-
-        Raises
-        ------
-        WorkersLost
-            As `results` does.
+        No other worker has a copy. If the worker is lost, results that need the values are lost, too. Raises
+        `WorkersLost` as `results` does.
         """
 
     def task(self, name: str, function: Callable[..., Any], *arguments: Any, at: str | None = None) -> Any:
-        """Make a task to start later, which may run `at` the address of a worker, or elsewhere.
+        """Make a task to start later, on the worker at an address or on any worker.
 
-        Its arguments are values, tasks, references to results, and lists of these.
+        The arguments are values, tasks, references to results, and lists of these.
         """
 
     def start(self, tasks: Sequence[Any]) -> list[Any]:
-        """Start tasks, and those that they need, and return references to their results."""
+        """Start tasks and the tasks that they depend on; return references to their results."""
 
     def results(self, references: Sequence[Any]) -> list[Any]:
-        """Wait for results, and bring them here.
+        """Wait for results and fetch them.
 
-        Raises
-        ------
-        WorkersLost
-            If they were lost, and the training is to go on from its last commit.
+        Raises `WorkersLost` if results are lost, and the training must continue from its last commit.
         """
 
     def check(self, data: Any) -> list[str]:
-        """Raise `ClusterError` unless all workers can read what ``data.open()`` opens; return warnings."""
+        """Raise `ClusterError` unless all workers can read the data of ``data.open()``; return warnings."""

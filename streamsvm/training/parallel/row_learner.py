@@ -1,8 +1,9 @@
-"""Training split by rows: each part of a block is learned from separately, and the steps are added.
+"""Training split by rows: each part of a block is visited separately, and the steps are added.
 
-CoCoA+ (Ma et al. 2015): S parts of the rows begin with the same weights w, and each solves its own problem,
-in which a step Δw counts as S Δw. The sum of all steps then raises the dual objective by at least the sum of
-the parts' own gains. In one round each part makes a block step, and inner passes, for its rows.
+This is CoCoA+ (Ma et al. 2015). S parts of the rows start with the same weights w. Each part solves its own
+problem, in which a step Δw counts as S Δw. The sum of all steps then raises the dual objective by at least
+the sum of the gains in the S problems. In a round, each part makes a block step, and inner passes, for its
+rows.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
 
-ROUNDS = 2  # rounds of a block, between which the average can begin
-_MAX_SUMS = 8  # largest number of parts of the features that are added up in parallel
-_VALUES_PER_SUM = 1 << 18  # numbers for which one more part pays
+ROUNDS = 2  # rounds of a block; the average can begin between them
+_MAX_SUMS = 8  # largest number of parts in which sums over features are computed
+_VALUES_PER_SUM = 1 << 18  # values for which one more part pays off
 
-TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # of the rows of a part, in the block
+TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # rows of duals are row numbers in the block
 
 
 class _Part(NamedTuple):
-    """Part of a block that one split works on."""
+    """Part of a block for one split."""
 
-    begin: int  # its first row
+    begin: int  # first row in the block
     rows: Rows
-    features: np.ndarray  # (m,) int64: those of its rows, ascending
-    old: OldDuals  # of its rows
-    weights: Weights  # private copy, valid for its features alone
+    features: np.ndarray  # (m,) int64: features of the rows, ascending
+    old: OldDuals  # duals of the rows
+    weights: Weights  # private copy, valid only for `features`
 
 
 def rows_after(rounds: int, n_rows: Any) -> Any:
-    """Return the number of rows, of a part of `n_rows`, that are visited after some rounds.
+    """Return the number of rows of a part of `n_rows` that are visited after `rounds` rounds.
 
-    It is rounded up, so that an average can begin at half of a pass over one block.
+    It is rounded up, so that the average can begin after half of a pass over a single block.
     """
     return -(-n_rows * rounds // ROUNDS)
 
@@ -63,9 +64,9 @@ def visit_part(
     old: OldDuals,
     weights: Weights,
 ) -> TallyAndDuals:
-    """Visit the rows of a round of a part of a block, each with a step that counts S times.
+    """Visit the rows of one round in a part of a block, with steps that count S times.
 
-    The part begins at the row `first` of the block.
+    The part starts at row `first` of the block.
     """
     settings = spec.settings
     splits, piece = settings.splits, turn.block * settings.splits + split
@@ -82,9 +83,10 @@ def visit_part(
 
 
 def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
-    """Add up the rows ``features[i]`` of each ``moved[i]`` into ``moved[0]``; return the features of the sum.
+    """Add the rows ``features[i]`` of each ``moved[i]`` into ``moved[0]``; return the features of the sum.
 
-    The other arrays are overwritten. The sums are those of a binary tree, so they do not depend on workers.
+    The other arrays are overwritten. Adding as a binary tree makes the sums independent of the number of
+    workers.
     """
     features, step = list(features), 1
     while step < len(moved):
@@ -102,7 +104,6 @@ class RowRounds(SplitVisits):
 
     @functools.cached_property
     def _own_weights(self) -> list[Weights]:
-        """Weights of each split."""
         spec = self.learner.spec
         new = functools.partial(new_weights, spec, *spec.shape, averaging=spec.settings.average)
         return [new() for _ in range(spec.settings.splits)]
@@ -128,15 +129,12 @@ class RowRounds(SplitVisits):
                 yield int(rows_after(number + 1, lengths).sum())
 
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
-        """Return the parts of a block, which its rounds share."""
+        """Divide a block into the parts that its rounds share."""
         work = functools.partial(self._part, rows, old, self._own_weights)
         return self._workers.map(work, range(self.learner.spec.settings.splits))
 
     def _visit_round(self, turn: Turn, parts: Any) -> list[TallyAndDuals]:
-        """Visit the rows of a round, add up the steps, and return tallies and new duals of the parts.
-
-        `parts` is from `_begin_block`.
-        """
+        """Visit the rows of a round, add the steps, and return the tally and the new duals of each part."""
         work = functools.partial(self._visit_part, turn, parts)
         found = self._workers.map(work, range(len(parts)))
         self._add_up(parts)
@@ -149,7 +147,7 @@ class RowRounds(SplitVisits):
         return _Part(begin, rows, features, old.span(begin, end), weights[split])
 
     def _visit_part(self, turn: Turn, parts: list[_Part], split: int) -> TallyAndDuals:
-        """Visit a part's rows on a private copy of the weights; on return the copy holds the change."""
+        """Visit the rows of a part on a private copy of the weights; afterwards the copy holds the change."""
         begin, rows, features, old, own = parts[split]
         current = self.learner.storage.weights.current
         copy_rows(features, current, own.current)
@@ -162,7 +160,7 @@ class RowRounds(SplitVisits):
         return found
 
     def _add_up(self, parts: list[_Part]) -> None:
-        """Add the mean of the parts' changes to the weights; the changes are summed as a binary tree."""
+        """Add the mean of the parts' changes to the weights."""
         learner = self.learner
         weights = learner.moved_weights()
         n_sums = min(

@@ -1,4 +1,4 @@
-"""Base of visits in splits: it has the workers, and scores with all of them."""
+"""Base class of split visits, with the worker threads and parallel scoring."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Visitor, VisitPlan
 
-SCORED_PARTS = 16  # parts of a block that are scored; sums are added up in their order, whatever the workers
+SCORED_PARTS = 16  # parts for scoring a block; sums are added in a fixed order for any number of workers
 
 
 class Turn(NamedTuple):
-    """One round of visits to a block: of the pairs of groups, or of one half of each part of its rows."""
+    """One round of visits to a block: of the pairs of groups, or of half of each part of the rows."""
 
     pass_number: int
-    block: int  # its number
-    number: int  # of the round in the block
+    block: int  # number of the block in the pass
+    number: int  # number of the round in the block
     read_work: int
-    permute: Callable[[int, int, int, int, int], np.ndarray]  # orders rows
+    permute: Callable[[int, int, int, int, int], np.ndarray]  # makes the order of the rows
     averaging: bool
-    clock: float  # of the average when the round begins, unless results of earlier tasks have a later one
+    clock: float  # clock of the average at the start of the round; results of earlier tasks may be later
 
     @classmethod
     def of(cls, learner: Learner, block: TrainingBlock, number: int) -> Turn:
@@ -42,26 +42,22 @@ class Turn(NamedTuple):
 
 
 class SplitVisits(Visits):
-    """Visits that are shared among threads. They cannot estimate a progressive accuracy.
+    """Visits divided among threads; they cannot estimate a progressive accuracy.
 
-    Parameters
-    ----------
-    plan : VisitPlan
-        With the duals and rows of a block, of which each worker has room for its share.
-    workers : Threads
+    `plan` describes the duals and rows of a block. Each worker has room for its share.
     """
 
     progressive = False
 
     def __init__(self, plan: VisitPlan, workers: Threads) -> None:
         spec, n_rows, entries = plan.spec, plan.n_rows, -(-plan.dual_entries // plan.spec.settings.splits)
-        if spec.groups is not None:  # duals pass from round to round, whoever keeps them after the block
+        if spec.groups is not None:  # rounds pass duals on, even if they are not kept after the block
             entries = max(entries, spec.columns)
         else:
             n_rows = -(-n_rows // spec.settings.splits)
-            entries = max(entries, spec.n_classes) if entries else 0  # those of one row at least
+            entries = max(entries, spec.n_classes) if entries else 0  # room for at least one row
         self.kernels = spec.loss.kernels_of(spec.settings.solver)
-        self.plan = plan._replace(dual_entries=entries, n_rows=n_rows)  # of a worker
+        self.plan = plan._replace(dual_entries=entries, n_rows=n_rows)  # plan of one worker
         self._workers, self._local = workers, threading.local()
 
     @property
@@ -93,7 +89,7 @@ class SplitVisits(Visits):
 
 
 def new_weights(spec: Spec, n_features: int, columns: int, *, averaging: bool) -> Weights:
-    """Make weights of zeros for visits, and their average if one is being formed."""
+    """Make zero weights for visits, with their average if `averaging`."""
     shape = n_features, columns
     average = map_array(None, shape if averaging else (0, columns), spec.dtype)
     time_unit = spec.time_unit if averaging else np.inf
@@ -101,6 +97,6 @@ def new_weights(spec: Spec, n_features: int, columns: int, *, averaging: bool) -
 
 
 def scored_part(rows: Rows, part: int) -> Rows:
-    """Return one of the parts in which rows are scored."""
+    """Return one of the parts for scoring rows."""
     begin, end = (rows.n_rows * p // SCORED_PARTS for p in (part, part + 1))
     return row_span(rows, begin, end)

@@ -1,4 +1,4 @@
-"""Choice of the split of a training."""
+"""Choice of how to split a training: by classes or by rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from streamsvm.training.parallel.class_groups import group_classes
 
 
 def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> Settings:
-    """Return settings in which ``split`` is no longer "auto".
+    """Return the settings with ``split`` resolved if it is "auto".
 
-    Raises
-    ------
-    SettingsError
-        If the data cannot be split so: too few classes, or several labels a row.
+    Raises `SettingsError` if the classes cannot be split.
     """
     if settings.splits == 1:
         return settings
@@ -44,7 +41,7 @@ def _obstacle(settings: Settings, n_classes: int, *, multilabel: bool) -> str | 
 
 
 def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> tuple[bool, str]:
-    """Return True if rows are better split than classes, and the reason."""
+    """Return True if splitting rows is better than splitting classes, and the reason."""
     splits, k = settings.splits, len(class_counts)
     if (obstacle := _obstacle(settings, k, multilabel=multilabel)) is not None:
         return True, obstacle
@@ -59,13 +56,13 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
 
 
 def why_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> str:
-    """Return the reason for the kind of split."""
+    """Return the reason for the chosen kind of split."""
     by_rows, reason = _by_rows(settings, class_counts, multilabel=multilabel)
     return reason if by_rows == (settings.split == ROWS) else "as asked for"
 
 
 def check_splits(splits: int) -> None:
-    """Raise `SettingsError` if there is one split, which a cluster cannot share out."""
+    """Raise `SettingsError` if there is only one split, which a cluster cannot distribute."""
     if splits == 1:
         remedy = Remedy("give {}, of 2 or more", Option("splits"))
         raise wrong_setting("cluster", "has nothing to share out in a run of one split", remedy)
