@@ -1,1 +1,1 @@
-"""The command line: one file a command, no logic of its own."""
+"""Command line, one file for each command, without algorithms."""

@@ -1,4 +1,4 @@
-"""`streamsvm calibrate`: probabilities of a trained model, from hold-out data."""
+"""`streamsvm calibrate`: fit the probabilities of a model to hold-out data."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def calibrate(
     console: Console,
     model: Model,
     data: Annotated[
-        Path | None, typer.Argument(metavar="DATA", help="Labelled rows (default: those the run held out).")
+        Path | None, typer.Argument(metavar="DATA", help="Labelled rows (default: held-out rows of the run).")
     ] = None,
     **given: Any,
 ) -> None:
     """Fit the probabilities of a model to hold-out data.
 
-    The rows must have taken no part in training. One temperature for all classes, which changes no
-    prediction, is written to the model: predict --proba has probabilities then. So is how often
-    the labels of these rows are right above each probability, for predict --unknown: see the table.
+    The rows must not be training rows. One temperature for all classes, which changes no prediction, is
+    written to the model, so that predict --proba has probabilities. The model also stores how accurate the
+    labels of these rows are above each probability, for predict --unknown; the printed table shows this.
     """
     import streamsvm
 

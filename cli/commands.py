@@ -1,4 +1,4 @@
-"""The command line `streamsvm`, assembled of its commands, of which only the one that is called is built."""
+"""Command line `streamsvm`, which builds only the command that is called."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typer.main import get_command
 from streamsvm.errors import StreamsvmWarning
 
 _PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None}
-_SUMMARIES = {  # of the commands, each in the file of its name: the first line of its help
-    "convert": "Turn text, tables, AnnData or arrays into a store.",
+_SUMMARIES = {  # first line of the help of each command; each is in the file of its name
+    "convert": "Convert text, tables, AnnData or arrays to a store.",
     "info": "Describe data, a run or a model, or compare runs.",
     "fit": "Train a linear multi-class SVM.",
-    "tune": "Choose C, and other settings of several, and train with them.",
+    "tune": "Choose C and other settings, and train with the best.",
     "online": "Train on rows as they are read, each once.",
     "resume": "Continue an interrupted run, or extend a finished one.",
     "predict": "Predict labels: as lines or a table.",
     "evaluate": "Measure a model on labelled data.",
     "calibrate": "Fit the probabilities of a model to hold-out data.",
     "report": "Write a report of a run: one HTML file to look at or send.",
-    "export": "Write a model for another program, or a smaller one for this.",
+    "export": "Write a model for another program, or a smaller copy.",
     "demo": "Run all steps on real data, in under a minute.",
 }
 
@@ -42,18 +42,18 @@ def built(name: str) -> Any:
 
 
 class Group(TyperGroup):
-    """Group of the commands, each of which is imported when it is called."""
+    """Group of commands, which are imported when called."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
-        self.commands = dict.fromkeys(_SUMMARIES)  # type: ignore[assignment]  # the names alone
+        self.commands = dict.fromkeys(_SUMMARIES)  # type: ignore[assignment]  # names only
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return built(cmd_name) if cmd_name in _SUMMARIES else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         command = self.get_command(ctx, args[0]) if args else None
-        if command and not {"-h", "--help"}.isdisjoint(args):  # before Typer imports what checks values
+        if command and not {"-h", "--help"}.isdisjoint(args):  # before Typer imports its value checks
             command.short = "--help" not in args
             print(command.get_help(command.context_class(command, info_name=args[0], parent=ctx)))
             raise typer.Exit
@@ -92,7 +92,7 @@ def root(
 
 
 def warn_on_one_line() -> None:
-    """Print the library's warnings as one line each, without the place in the code, and none twice."""
+    """Print each warning of the library once, as one line without the place in the code."""
     before = warnings.showwarning
     WARNED.clear()
 

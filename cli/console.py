@@ -1,4 +1,4 @@
-"""Output of the commands, and their reaction to signals."""
+"""Output and signal handling of the commands."""
 
 from __future__ import annotations
 
@@ -19,35 +19,34 @@ from streamsvm_cli.wording import count, shell_text, shell_value
 from streamsvm.base.progress import unit_of
 from streamsvm.errors import Interrupted, SettingsError
 
-_LOG_INTERVAL = 30.0  # seconds between two lines of progress in a file
-_DRAW_INTERVAL = 0.5  # seconds between two states of the last line of a terminal
-_CLEAR = "\r\x1b[K"  # that line
-WARNED: set[str] = set()  # by the running command
+_LOG_INTERVAL = 30.0  # seconds between progress lines in a file
+_DRAW_INTERVAL = 0.5  # seconds between updates of the last line of a terminal
+_CLEAR = "\r\x1b[K"  # clears the line of a terminal
+WARNED: set[str] = set()  # printed by the running command
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
-    """Print an error or warning and its notes on stderr, one line each; a terminal wraps them."""
+    """Print an error or warning with its notes on stderr, one line each."""
     for each in (line, *getattr(line, "__notes__", ())):
         _print(f"streamsvm: {shell_text(each, options)}", sys.stderr)
 
 
 def fail(error: Exception, options: Collection[str] | None = None) -> NoReturn:
-    """Print an error of the library, and end the command."""
     complain(error, options)
     sys.exit(130 if isinstance(error, Interrupted) else 2 if isinstance(error, SettingsError) else 1)
 
 
 def warn(line: object) -> None:
-    """Print a warning, unless the command has printed it: some are in results, too."""
+    """Print a warning once, because results may repeat a warning."""
     if str(line) not in WARNED:
         WARNED.add(str(line))
         complain(line)
 
 
 def _print(line: str, stream: TextIO, indent: int | None = 2) -> None:
-    """Print a line at once; on a terminal in lines of its width, unless `indent` is None.
+    """Print a line at once; wrap it to the width of a terminal, unless `indent` is None.
 
-    If the reader has gone, as `head` does, the command ends as if it was killed.
+    If the reader has closed the pipe, as `head` does, the command exits without a message.
     """
     if stream.isatty() and indent is not None:
         width = os.get_terminal_size(stream.fileno()).columns or 80
@@ -59,24 +58,24 @@ def _print(line: str, stream: TextIO, indent: int | None = 2) -> None:
     try:
         print(f"{line}\n", end="", file=stream, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or the interpreter would complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or the interpreter fails at exit
         raise SystemExit(1) from None
 
 
 class Console:
-    """Output for people, for machines, or none; used as a context, it shows progress meanwhile.
+    """Output for people, for machines, or none; as a context manager, it shows progress.
 
     Attributes
     ----------
     people, json : bool
-        Whether lines are printed for people; whether one object is for machines.
+        Whether lines are printed for people; whether one JSON object is printed for machines.
     """
 
     def __init__(self, *, quiet: bool, json: bool) -> None:
         self.people = not quiet and not json
         self.json = json
-        self._stage: tuple[str, float] = "", time.monotonic()  # its name and beginning
-        self._done: tuple[int, int | None] = 0, None  # units, and of all
+        self._stage: tuple[str, float] = "", time.monotonic()  # name and start time
+        self._done: tuple[int, int | None] = 0, None  # units done, and total
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._show_progress, daemon=True)
 
@@ -89,7 +88,7 @@ class Console:
         self.leave()
 
     def leave(self) -> None:
-        """Show no more progress: the command has ended, or others write to the terminal."""
+        """Stop showing progress, because the command has ended or other output goes to the terminal."""
         if self.people and not self._ended.is_set():
             self._ended.set()
             self._thread.join()
@@ -97,12 +96,12 @@ class Console:
                 print(_CLEAR, end="", file=sys.stderr, flush=True)
 
     def say(self, line: str = "", indent: int = 2) -> None:
-        """Print one line for people, with control characters in names escaped."""
+        """Print one line for people; control characters in names are escaped."""
         if self.people:
             _print(shell_text(line), sys.stdout, indent)
 
     def progress(self, stage: str, done: int, total: int | None) -> None:
-        """Take the progress of a stage, which is shown until another stage begins or this one has ended."""
+        """Record the progress of a stage, which is shown until the stage ends or another begins."""
         if stage != self._stage[0]:
             self._stage = stage, time.monotonic()
         self._done = done, total
@@ -110,9 +109,9 @@ class Console:
             self._stage = "", time.monotonic()
 
     def _show_progress(self) -> None:
-        """Refresh the progress until the command ends: on the last line of a terminal, or as log lines."""
+        """Refresh the last line of a terminal, or print log lines, until the command ends."""
         on_terminal = sys.stderr.isatty()
-        with suppress(BrokenPipeError):  # which ends the command when it prints itself
+        with suppress(BrokenPipeError):  # the next line of the command ends it
             while not self._ended.wait(_DRAW_INTERVAL if on_terminal else _LOG_INTERVAL):
                 if on_terminal:
                     width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
@@ -122,7 +121,6 @@ class Console:
                     print(line, end="", file=sys.stderr, flush=True)
 
     def _state(self, width: int | None) -> str:
-        """Return the progress of the current stage as text."""
         from tqdm import tqdm
 
         (stage, begin), (done, total) = self._stage, self._done
@@ -134,20 +132,19 @@ class Console:
         ))  # fmt: skip
 
     def result(self, record: dict[str, Any]) -> None:
-        """Print the one JSON object for machines."""
         if self.json:
             _print(json.dumps(shell_value(record)), sys.stdout, None)
 
 
 class EventTable:
-    """Base class of reporters, which print the events of training as lines of a table."""
+    """Base class of reporters, which print training events as lines of a table."""
 
     COLUMNS: tuple[tuple[str, int, str, str], ...]  # heading, width, key, format
-    LAST = ""  # heading of what stands behind them
+    LAST = ""  # heading of the text after the columns
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.left_out: set[str] = set()  # keys of columns that would be empty
+        self.left_out: set[str] = set()  # keys of empty columns
         self._headed = False
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -163,7 +160,7 @@ class EventTable:
             self.console.say(f"chosen: loss {event['loss']}, transform {event['transform']}{why}")
 
     def line(self, event: dict[str, Any], end: str = "") -> None:
-        """Print one line of the table and `end` behind it, the first time below its heading."""
+        """Print one line of the table, followed by `end`; the first line follows the headings."""
         shown = [column for column in self.COLUMNS if column[2] not in self.left_out]
         if not self._headed:
             heads = [f"{name:>{width}}" for name, width, *_ in shown]
@@ -186,7 +183,7 @@ def stop_on_signals() -> Iterator[Any]:
         for each in signals:
             signal.signal(each, signal.SIG_DFL)
         if sys.stderr.isatty():
-            # Not by `print`: the signal may come during one, and a buffer may not be entered twice.
+            # Not `print`, because its buffer is not reentrant and the signal may interrupt a print.
             text = f"{_CLEAR}stopping after this block; press Ctrl-C again to stop at once\n"
             os.write(sys.stderr.fileno(), text.encode())
 

@@ -1,4 +1,4 @@
-"""What reading and converting files did, as lines for people."""
+"""Printing of conversion reports and of counts of readers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from streamsvm_cli.console import Console, warn
 from streamsvm_cli.wording import count, size_of_data
 
-_COUNTS = {  # what is counted, and what was done with it
+_COUNTS = {  # noun, and what happened to the items
     "empty_rows": ("row", "without a non-zero"),
     "n_groups": ("group", "of rows"),
     "skipped": ("row", "skipped"),
@@ -24,7 +24,6 @@ _COUNTS = {  # what is counted, and what was done with it
 
 
 def print_report(console: Console, report: Any) -> None:
-    """Print what a conversion did."""
     for warning in report.warnings:
         warn(warning)
     for note in report.notes:
@@ -39,7 +38,7 @@ def print_report(console: Console, report: Any) -> None:
 
 
 def print_counts(console: Console, counts: dict[str, Any]) -> None:
-    """Print the numbers of rows and values that a reader left out or changed."""
+    """Print the numbers of rows and values that a reader dropped or changed."""
     for line in counts["first_errors"]:
         warn(f"skipped: {line}")
     for name, (noun, done) in _COUNTS.items():

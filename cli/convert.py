@@ -1,4 +1,4 @@
-"""`streamsvm convert`: files of any kind to a store."""
+"""`streamsvm convert`: convert files of any kind to a store."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def convert(
     ],
     **given: Any,
 ) -> None:
-    """Turn text, tables, AnnData or arrays into a store.
+    """Convert text, tables, AnnData or arrays to a store.
 
     Example: streamsvm convert train.libsvm --out train.zarr
 
-    The store is chunked, checksummed and shuffled; anndata opens it too. Of a table, columns of numbers are
-    features as they are, and columns of text are one feature for each value; with --text, n-grams.
+    The store is chunked, checksummed and shuffled; anndata can open it. Number columns of a table become
+    features. A text column becomes one feature for each value, or hashed n-grams with --text.
     """
     from streamsvm_converters import convert as to_store
 
-    give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and come one after another
+    give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and are allocated one by one
 
     report = to_store(inputs, progress=console.progress, **given)
     print_report(console, report)

@@ -1,4 +1,4 @@
-"""`streamsvm demo`: all commands on real data, with a training that is killed and resumed."""
+"""`streamsvm demo`: run all commands on real data, with a training that is killed and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm_cli.options import Option, command
 
 from streamsvm.settings import checks
 
-_MARKER_FILE = ".streamsvm-demo"  # only a folder that holds it is ever replaced
+_MARKER_FILE = ".streamsvm-demo"  # only a folder with this file is replaced
 _ATTEMPTS = 10
 
 
@@ -29,7 +29,7 @@ def demo(console: Console, *, dir: Path) -> None:
 
     Converts, trains, kills the training, resumes, compares, predicts and evaluates.
     """
-    console.leave()  # the commands show themselves that they are alive
+    console.leave()  # the commands show their own progress
     begin = time.perf_counter()
     _prepare(dir)
     console.say("Handwritten digits, 1,797 images of 8 x 8 pixels in 10 classes (UCI, CC BY 4.0).")
@@ -78,7 +78,6 @@ def _start(console: Console, folder: Path, command: str) -> subprocess.Popen[str
 
 
 def _run(console: Console, folder: Path, command: str) -> None:
-    """Run a command to its end, and show its output; a failure ends the demo."""
     with _start(console, folder, command) as process:
         for line in process.stdout or ():
             console.say(f"  {line}".rstrip(), indent=4)
@@ -88,13 +87,13 @@ def _run(console: Console, folder: Path, command: str) -> None:
 
 
 def _kill(console: Console, folder: Path, command: str) -> None:
-    """Start a training, and kill it by SIGKILL in the middle of its third pass."""
+    """Start a training, and kill it by SIGKILL in its third pass."""
     from streamsvm.info import inspect
 
     for _ in range(_ATTEMPTS):
         with _start(console, folder, command) as process:
             for line in process.stdout or ():
-                if line.split()[:1] == ["2"]:  # of the table: the second pass was made
+                if line.split()[:1] == ["2"]:  # line of the second pass in the table
                     time.sleep(0.05)
                     process.kill()
                     break

@@ -20,26 +20,27 @@ _SHOWN_CLASSES, _SHOWN_CONFUSIONS = 10, 5
 _OPTIONS = {
     "top_k": Option(
         checks.whole(1), None,
-        "Also measure the accuracy of the best k labels (default: 5), or, if rows have several, their "
-        "precision (default: 3 and 5).",
+        "Also measure the accuracy of the best k labels (default: 5) or, for rows with several labels, "
+        "their precision (default: 3 and 5).",
     ),
     "threshold": Option(
         checks.NUMBER, None,
-        "If rows have several labels: predict those with scores above this (default: 0 for ovr and ovr2).",
+        "For rows with several labels: predict labels with scores above this (default: 0 for ovr and ovr2).",
     ),
     "n_labels": Option(
-        checks.whole(1), None, "If rows have several labels: predict this many of the best.",
+        checks.whole(1), None, "For rows with several labels: predict this many of the best labels."
     ),
     "costs": Option(
         checks.PATH, None,
-        "Also measure the mean cost, from a table as fit takes it: CSV or .npy, a row for each true class.",
+        "Also measure the mean cost, by a table as for fit: CSV or .npy, with a row for each true class.",
     ),
     "tree": Option(
-        checks.PATH, None, "The same, with the path between two classes in a tree, as fit takes it, as cost.",
+        checks.PATH, None,
+        "Also measure the mean cost, by the length of the path between two classes in a tree, as for fit.",
     ),
     "confusion": Option(
         checks.PATH._replace(metavar="CSV"), None,
-        "Write true class, predicted class and rows of each pair of them that occurs.",
+        "Write each pair of true and predicted class that occurs, with its number of rows.",
     ),
     "workers": THREADS,
     "memory": MEMORY,
@@ -62,14 +63,15 @@ def evaluate(
 
     Example: streamsvm evaluate run test.zarr
 
-    Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. Then precision, recall
-    and F1 of the classes with the lowest F1 (in JSON of all), and the most frequent confusions. If the
-    model has probabilities, also their log loss and expected calibration error, and if it was trained with
-    costs or a tree of classes, the mean cost, over the rows with known labels. If it was calibrated, also the
-    share of the rows that predict --unknown answers, and the accuracy of these.
+    Prints accuracy, top-k accuracy, macro and micro F1, where unknown labels count as wrong. Then follow
+    precision, recall and F1 of the classes with the lowest F1 (in JSON, of all classes), and the most
+    frequent confusions. A model with probabilities also gets their log loss and expected calibration error. A
+    model trained with costs or a tree of classes also gets the mean cost over the rows with known labels. A
+    calibrated model also gets the fraction of the rows that predict --unknown answers, and the accuracy of
+    these rows.
 
-    If rows have several labels each: precision of the best k labels, ranking loss, and of the predicted sets
-    macro and micro F1 and subset accuracy; unknown labels are left out.
+    If rows have several labels, prints precision of the best k labels, ranking loss, and macro F1, micro F1
+    and subset accuracy of the predicted sets. Unknown labels are then ignored.
     """
     import streamsvm
 
@@ -101,7 +103,7 @@ def evaluate(
 
 
 def _print_classes(console: Console, counts: Any) -> dict[str, Any]:
-    """Print the worst classes and confusions; return all classes and these confusions."""
+    """Print the worst classes and confusions; return all classes and the printed confusions."""
     from streamsvm.prediction.class_counts import records_of
 
     worst = counts.worst()

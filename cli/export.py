@@ -1,4 +1,4 @@
-"""`streamsvm export`: a model for another program, or a smaller one for this."""
+"""`streamsvm export`: write a model for another program, or a smaller copy."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streamsvm.base.text import format_size
 from streamsvm.settings import checks
 
 _OPTIONS = {
-    "out": Option(checks.PATH, ..., "File to write; of streamsvm, a folder.", letter="o"),
+    "out": Option(checks.PATH, ..., "File to write; a folder for the format streamsvm.", letter="o"),
     "format": Option(
         checks.one_of("liblinear", "sklearn", "onnx", "streamsvm"), None,
         "liblinear: text for its predict; sklearn: a fitted LinearSVC for joblib, or a Pipeline that takes "
-        "DataFrames or texts; onnx: a graph; streamsvm: a model folder, smaller with --prune and --dtype. By "
-        "default by the suffix: .txt or .model, .joblib, .onnx.",
+        "DataFrames or texts; onnx: a graph; streamsvm: a model folder, smaller with --prune and --dtype. "
+        "By default chosen by the suffix: .txt or .model, .joblib, .onnx.",
     ),
-    "prune": Option(checks.NUMBER._replace(metavar="EPS"), 0.0, "Coefficients up to this size become 0."),
+    "prune": Option(checks.NUMBER._replace(metavar="EPS"), 0.0, "Set coefficients up to this size to 0."),
     "dtype": Option(
         checks.one_of("float16", "float32"), None,
-        "Of streamsvm: how coefficients are stored; scores are then in float32.",
+        "Precision of stored coefficients, for the format streamsvm; scores are then in float32.",
     ),
     "force": FORCE,
 }  # fmt: skip
@@ -31,10 +31,10 @@ _OPTIONS = {
 
 @command(_OPTIONS)
 def export(console: Console, model: Model, *, out: Path, **given: Any) -> None:
-    """Write a model for another program, or a smaller one for this.
+    """Write a model for another program, or a smaller copy.
 
-    Weights of features, a selection and the bias become part of the coefficients. A format that cannot hold
-    the other transforms of the model is refused.
+    Feature weights, selections and the bias become part of the coefficients. A format that cannot hold the
+    other transforms of the model is rejected.
     """
     import streamsvm
 

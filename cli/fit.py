@@ -1,4 +1,4 @@
-"""`streamsvm fit`: train on a store."""
+"""`streamsvm fit`: train a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.reading import ReadingSettings
 
-_SLOW_READING_FRACTION = 0.5  # of the time
+_SLOW_READING_FRACTION = 0.5  # of the training time
 
 
 _RUN = {
@@ -30,16 +30,15 @@ _RUN = {
     ),
 }  # fmt: skip
 _OPTIONS = {
-    "dry_run": Option(
-        checks.FLAG, False, "Print the memory plan of a store, AnnData or matrix, and stop.",
-    ),
+    "dry_run": Option(checks.FLAG, False, "Print the memory plan of a store, AnnData or matrix, and exit."),
     "keep_data": Option(
-        checks.FLAG, True, "Keep the store that was made of text or a table, so that passes can be added.",
+        checks.FLAG, True,
+        "Keep the store that was converted from text or a table, so that passes can be added.",
     ),
     "force": FORCE,
     "resume_or_start": Option(
         checks.FLAG, False,
-        "Go on with the run in --out if there is one, with the same settings and data, or start it: for "
+        "Resume the run in --out if there is one with the same settings and data, or start it; for "
         "schedulers that repeat a command.",
     ),
 }  # fmt: skip
@@ -64,11 +63,11 @@ def fit(
 
     Example: streamsvm fit train.txt --valid test.txt --out run
 
-    Text and tables are converted into the run first; stores, AnnData and dense matrices are read as they are.
+    Text and tables are first converted into the run. Stores, AnnData and dense matrices are read in place.
     Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
 
-    gap: (primal - dual) / primal, ~ if estimated; the objective is above its optimum by at most this share of
-    itself. It and the accuracies in training and on --valid are those of the model after the pass.
+    gap: (primal - dual) / primal, ~ if estimated. The objective exceeds its optimum by at most this fraction
+    of its value. The gap and the accuracies in training and on --valid are those of the model after the pass.
     """
     import streamsvm
 
@@ -113,10 +112,10 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
         )
     if plan["splits"] > 1:
         console.say(f"{plan['splits']} splits by {plan['split']}: {plan['split_reason']}")
-    if plan.get("worker_bytes"):  # of a dry run
+    if plan.get("worker_bytes"):  # a dry run
         sizes = [format_size(plan[name]) for name in ("worker_bytes", "worker_split_bytes")]
         console.say("a worker of a cluster holds about {}, and {} for each further split".format(*sizes))
-    if plan["mapped_bytes"] or "worker_bytes" in plan:  # of a dry run
+    if plan["mapped_bytes"] or "worker_bytes" in plan:  # a dry run
         console.say(f"disk: a commit writes up to {format_size(plan['commit_bytes'])} of weights")
     if plan["warning"]:
         console.say(plan["warning"])
@@ -130,7 +129,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
 
 
 class FitReporter(EventTable):
-    """Reporter of a fit, with a line for each pass: of the model that would be saved after it."""
+    """Reporter of a fit, with a line about the model after each pass."""
 
     COLUMNS = (  # heading, width, key, format
         ("pass", 4, "pass", "d"),
@@ -140,7 +139,7 @@ class FitReporter(EventTable):
         ("rows/s", 11, "rows_per_second", ",.0f"),
         ("seconds", 8, "seconds", ".2f"),
     )
-    converted = False  # then the size of the data has been printed
+    converted = False  # whether a conversion has printed the data size
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
@@ -161,10 +160,10 @@ class FitReporter(EventTable):
 
 
 def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
-    """Print the result of a fit or a resume, which is the object for machines if the command ends with it."""
+    """Print the result of a fit or a resume, also as JSON if the command ends with it."""
     from streamsvm.run.directory import RunDir, names_of_files
 
-    if is_end and result.checkpoints == 0:  # not even the last one of a run
+    if is_end and result.checkpoints == 0:  # a training writes at least its last commit
         more = ": more --passes, or a smaller --tol, continue the run" * result.settings["keep_duals"]
         console.say(f"nothing left to train{more}")
     for warning in result.warnings:
@@ -186,7 +185,7 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
         )
     averaged = ", the average of the last half pass" if result.averaged else ""
     console.say(f"model: {result.model}{averaged}")
-    if result.valid_accuracy is not None and result.checkpoints:  # else of an earlier validation store, maybe
+    if result.valid_accuracy is not None and result.checkpoints:  # else perhaps of another validation store
         valid, part = result.settings["valid"], result.settings["hold_out"]
         made = names_of_files(RunDir(Path(result.model).parent).read_settings()).get("valid", [valid])
         what = f"hold-out {part}" if valid is None else os.path.basename(made[0])

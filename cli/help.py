@@ -1,4 +1,4 @@
-"""Layout of help: options in groups, as plain text. The panels of Rich take 0.14 s of processor time more."""
+"""Layout of help as plain text with groups of options, because Rich takes 0.14 s of processor time more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADINGS = (
     "Arguments", "Most used", "Run", "Model", "Training", "Weights and costs", "Labels", "Features",
     "Text columns", "Rows", "Computing", "Several cores", "Fine tuning", "Options",
 )  # fmt: skip
-# Most used options of commands with many options, in the order of the help. -h lists the others by name only.
+# Most used options of commands with many options, in the order of the help; -h only names the others.
 _FIRST = {
     "convert": "out label labels weights like shuffle text n_features on_error memory force",
     "fit": "out valid passes tol C hold_out hold_out_by label text drop memory force loss transform",
@@ -21,11 +21,11 @@ _FIRST = {
     "predict": "out top_k threshold unknown scores proba explain label memory force",
     "evaluate": "top_k costs tree multilabel label labels memory",
 }
-_MAX_NAME_WIDTH = 30  # of an option, beside which there is text; all groups have the same columns
+_MAX_NAME_WIDTH = 30  # longer option names have their text below; all groups share the columns
 
 
 class Command(TyperCommand):
-    """Command whose options are printed in groups; if `short`, those that few people need are only named."""
+    """Command with options in groups; if `short`, less used options are only named."""
 
     short = False
 

@@ -1,4 +1,4 @@
-"""`streamsvm info`: describe data, a run or a model, and check it."""
+"""`streamsvm info`: describe and verify data, runs and models."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from streamsvm.settings.scoring import TO_EVALUATE
 
 _MAX_ITEMS = 8  # items of a list on a line
 _MAX_SOURCES = 12  # files, each on a line
-_DETAILS = {  # facts that are only in JSON
+_DETAILS = {  # facts only in JSON
     "C_auto", "answered", "checksum", "chunk_nnz", "crc32", "encoding", "fingerprint",
     "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
     "values_in", "version",
 }  # fmt: skip
-_FITTED = {"width", "column", "kept", "seed"}  # of a transform, not typed by anyone
+_FITTED = {"width", "column", "kept", "seed"}  # facts of a transform that users do not type
 _NAMES = {
     "n": "rows",
     "d": "features",
@@ -41,8 +41,7 @@ def info(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="A run, a model, a store, or a file of any kind that convert takes. Several runs are "
-            "compared.",
+            help="Run, model, store, or file of any kind that convert takes. Several runs are compared.",
         ),
     ],
     *,
@@ -51,8 +50,8 @@ def info(
 ) -> None:
     """Describe data, a run or a model, or compare runs.
 
-    Text, tables, .npz that is sparse or compressed, and CSC with --label are read to their end, anything else
-    only with --verify, which checks every byte that a store, a run or a model relies on.
+    Text, tables, sparse or compressed .npz, and CSC with --label are read completely. Other data is read
+    completely only with --verify, which checks every byte that a store, a run or a model relies on.
     """
     from streamsvm.info import inspect
     from streamsvm.store.addresses import copy_address
@@ -98,7 +97,6 @@ def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
 
 
 def _strongest(features: dict[str, Any], n_classes: int) -> list[str]:
-    """Return a line for each class, with its strongest features and their coefficients."""
     lines = [
         f"{label}: {', '.join(f'{name} ({weight:.3g})' for name, weight in pairs) or 'none above 0'}"
         for label, pairs in features.items()

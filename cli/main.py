@@ -1,21 +1,21 @@
-"""Entry point of `streamsvm`, which runs the command line and turns exceptions into exit codes."""
+"""Entry point of `streamsvm`, which turns exceptions into exit codes."""
 
 from __future__ import annotations
 
-import sys  # nothing else before `run`, which handles Ctrl-C
+import sys  # no other import, because only `run` handles Ctrl-C
 
 
 def run() -> None:
     """Run the command line: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     try:
         _run()
-    except KeyboardInterrupt:  # while modules were being loaded
+    except KeyboardInterrupt:  # during imports
         print("streamsvm: interrupted", file=sys.stderr)
         sys.exit(130)
     finally:
         import gc
 
-        gc.freeze()  # or else the interpreter searches all modules for garbage once more, as it ends
+        gc.freeze()  # or the interpreter collects garbage in all modules at exit
 
 
 def _run() -> None:
@@ -23,7 +23,7 @@ def _run() -> None:
     import gc
     import signal
 
-    gc.set_threshold(200_000)  # importing makes nearly as many objects, and no garbage
+    gc.set_threshold(200_000)  # imports make nearly as many objects, but no garbage
 
     from streamsvm_cli import commands
     from streamsvm_cli.console import complain, fail
@@ -31,16 +31,16 @@ def _run() -> None:
 
     from streamsvm.errors import StreamsvmError
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files are cleaned up
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Python then cleans up files
     give_memory_back()
     commands.warn_on_one_line()
-    if sys.__stderr__ is not None:  # a traceback if a memory-mapped file is cut short, or its disk is full
+    if sys.__stderr__ is not None:  # traceback if a memory-mapped file is cut short, or its disk is full
         faulthandler.enable(sys.__stderr__)
     try:
         commands.app()
     except StreamsvmError as error:
         fail(error)
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:

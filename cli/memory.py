@@ -1,4 +1,4 @@
-"""Setting of the C library for memory that is freed."""
+"""Configuration of the C library's memory allocator."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHO
 
 
 def give_memory_back(least: int = 2**20, kept: int | None = None) -> None:
-    """Return the memory of arrays of `least` bytes and more to the system as soon as they are freed.
+    """Return freed arrays of at least `least` bytes to the system at once.
 
-    By default, glibc keeps arrays of up to 32 MB in heaps, which fragment: a fit with --memory 100M took
-    209 MB and more, and takes 140 MB with this setting. Of smaller arrays a heap keeps `kept` bytes, by
-    default 128 KB: memory that is given back and taken again costs a page fault for every 4 KB.
+    By default, glibc keeps arrays of up to 32 MB in heaps, which fragment: a fit with --memory 100M takes 209
+    MB and more, but 140 MB with this setting. A heap keeps `kept` free bytes of smaller arrays, by default
+    128 KB, because returning memory and allocating it again costs a page fault for every 4 KB.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library

@@ -23,23 +23,22 @@ from streamsvm.settings.online import TRANSFORM, OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 
 _READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
-_LEAST_ROWS = 100  # that say something
+_LEAST_ROWS = 100  # fewer rows say little
 
 
 _OPTIONS = {
     "like": Option(
         checks.PATH, None,
-        "Store, run or model to take the classes from, and hash, or width and index base.",
+        "Store, run or model that defines the classes, and the feature hash or the width and index base.",
     ),
     "classes": Option(
         checks.TEXT._replace(metavar="FILE|LIST"), None,
-        "All classes: a file with one a line, or a list with commas.",
+        "All classes: a file with one class per line, or a list with commas.",
     ),
     "index_base": Option(
         checks.whole(0, 1), None,
-        "Index of the first feature in the input. 0, the default, works for any file, at the cost of one "
-        "unused row of weights. Hashed features keep the numbers in the text.",
-        group="Features",
+        "Index of the first feature in the input. The default 0 works for any file, at the cost of one "
+        "unused row of weights. Hashed features keep the numbers in the text.", group="Features",
     ),
     "checkpoint_every": EVERY,
     "force": FORCE,
@@ -67,8 +66,8 @@ def online(
 
     Example: streamsvm online train.libsvm --out run --classes ham,spam
 
-    Each row is predicted, then learned from, once and in the order of the input. Classes and features of text
-    may appear on the way. Shuffle input that is sorted by label first.
+    Each row is predicted and then learned, in the order of the input. Text may introduce new classes and
+    features at any row. Shuffle input that is sorted by label first.
     """
     import streamsvm
     from streamsvm.store.addresses import copy_address
@@ -104,7 +103,7 @@ def online(
 
 
 def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of `TextSource` for text like that of a store, run or model.
+    """Return the arguments of `TextSource` for text like the data of a store, run or model.
 
     A feature hash of `like` becomes the transform in `settings`.
     """
@@ -125,11 +124,11 @@ def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]
 
 
 def parse_classes(text: str) -> list[str]:
-    """Return the labels in a file, separated by white space, or in a list with commas, in class order."""
+    """Return class labels, in class order, from a file (separated by white space) or a list with commas."""
     from streamsvm.base.label_values import class_order
 
     labels = [label.strip() for label in text.split(",")]
-    if os.path.exists(text):  # a pipe too
+    if os.path.exists(text):  # also a pipe
         try:
             labels = re.findall(r"[^ \t\r\n]+", Path(text).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
@@ -160,7 +159,6 @@ class OnlineReporter(EventTable):
 
 
 def finish(console: Console, result: Any) -> None:
-    """Print the result of an online run."""
     for warning in result.warnings:
         warn(warning)
     print_counts(console, result.input)

@@ -1,4 +1,4 @@
-"""Options of the commands, declared as settings of the library are, and what makes commands of functions."""
+"""Options of the commands, declared like settings of the library, and the decorator that makes commands."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from streamsvm.settings.field import Setting
 
 @dataclasses.dataclass(frozen=True)
 class Option(Setting):
-    """Option of a command that is no setting of the library, or has words of its own.
+    """Command-line option that is not a library setting, or that needs its own help text.
 
-    The default ``...`` stands for an option that must be given. A bool whose default is False has no --no.
+    The default ``...`` marks a required option. A bool with default False has no --no form.
 
     Attributes
     ----------
     letter : str
-        Its short name, such as o.
+        Short name, such as o.
     """
 
     group: str = "Run"
@@ -37,29 +37,28 @@ class Option(Setting):
 THREADS = Option(checks.whole(1), None, "Number of threads; by default one per processor.", group="Computing")
 EVERY = Option(
     checks.TEXT._replace(metavar="TIME|BLOCKS"), None,
-    "Commit every 0.5s, 60s, 5m, or 8 blocks (8); by default after 20 times the time of the last commit, at "
-    "least 10s.",
+    "Commit every 0.5s, 60s, 5m, or 8 blocks (8). The default is 20 times the duration of the last commit, "
+    "and at least 10s.",
 )  # fmt: skip
 TRAINING = {
     "workers": Option(
         checks.whole(1), None,
-        "Number of threads, or of workers of a cluster; by default one per processor, in training at most "
-        "one per split.",
-        group="Several cores",
+        "Number of threads, or of workers of a cluster; by default one per processor. Training uses at most "
+        "one per split.", group="Several cores",
     ),
     "cluster": Option(
         checks.TEXT._replace(metavar="ADDRESS"), None,
-        "Work on a Dask cluster: address of the scheduler, its file, or local for processes here.",
-        group="Several cores",
+        "Train on a Dask cluster: address of the scheduler, its file, or local for processes on this "
+        "machine.", group="Several cores",
     ),
     "checkpoint_every": EVERY,
 }  # fmt: skip
-FORCE = Option(checks.FLAG, False, "Replace what is there.")
+FORCE = Option(checks.FLAG, False, "Replace existing output.")
 MEMORY = Option(checks.SIZE, 2**28, "Memory budget, such as 500M or 2G.", group="Computing")
 RUN = Option(checks.PATH, ..., "Run directory to create.", letter="o")
 _OF_ALL = {
-    "quiet": Option(checks.FLAG, False, "Print nothing but errors.", group="Options", letter="q"),
-    "json": Option(checks.FLAG, False, "Print one JSON object at the end, nothing else.", group="Options"),
+    "quiet": Option(checks.FLAG, False, "Print only errors.", group="Options", letter="q"),
+    "json": Option(checks.FLAG, False, "Print only one JSON object, at the end.", group="Options"),
 }
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")]
@@ -69,10 +68,9 @@ Data = Annotated[
 
 
 def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options, and the `console` that --quiet and --json ask for.
+    """Make a command of a function: add options, and the `console` according to --quiet and --json.
 
-    Of options with the same name the first counts. Parameters of the function that are no keywords are its
-    arguments.
+    The first of several options with the same name applies. Positional parameters become arguments.
     """
     declared: dict[str, Setting] = {}
     for some in (*options, _OF_ALL):

@@ -1,4 +1,4 @@
-"""`streamsvm predict`: labels, or the best few with scores, as lines or a table."""
+"""`streamsvm predict`: write labels, or the best labels with scores, as lines or a table."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _OPTIONS = {
     "out": Option(
         checks.PATH, None,
         "File to write: .csv, .tsv, .jsonl or .parquet for a table with names of rows, labels, scores and "
-        "margins; .txt or no suffix for one line a row. By default, and as -, standard output.",
-        letter="o",
+        "margins; .txt or no suffix for one line per row. The default, or -, is standard output.", letter="o",
     ),
-    "top_k": Option(checks.whole(1), None, "How many of the best labels, separated by tabs (default: 1)."),
+    "top_k": Option(checks.whole(1), None, "Number of best labels to write, separated by tabs (default: 1)."),
     "threshold": Option(
         checks.NUMBER, None,
-        "All labels with scores (with --proba: probabilities) above this, best first, separated by tabs; a "
-        "line may be empty.",
+        "Write all labels with scores (with --proba: probabilities) above this, best first, separated by "
+        "tabs; a line may be empty.",
     ),
     "unknown": Option(
         checks.ACCURACY, None,
-        "Accuracy, such as 0.95: label rows as unknown whose probability is below the threshold above which "
-        "held-out rows were right so often. The model must be calibrated.",
+        "Accuracy, such as 0.95: label rows as unknown if their probability is below the threshold above "
+        "which held-out rows reached this accuracy. The model must be calibrated.",
     ),
-    "unknown_label": Option(checks.TEXT, "unknown", "Label of these rows."),
-    "scores": Option(checks.FLAG, False, "Follow each label by its score."),
-    "proba": Option(checks.FLAG, False, "Follow each label by its probability."),
+    "unknown_label": Option(checks.TEXT, "unknown", "Label of unknown rows."),
+    "scores": Option(checks.FLAG, False, "Write the score after each label."),
+    "proba": Option(checks.FLAG, False, "Write the probability after each label."),
     "explain": Option(
-        checks.whole(1), None, "Give this many features that speak for the label, with shares of its margin."
+        checks.whole(1), None,
+        "Write this many features that support the label, with fractions of its margin.",
     ),
     "workers": THREADS,
     "memory": MEMORY,
@@ -65,13 +65,13 @@ def predict(
 
     Example: streamsvm predict run test.zarr --out labels.csv
 
-    Rows come in the order of the data, and several data one after the other.
+    Rows are in the order of the data; several inputs follow one another.
     """
     out = None if str(out) == "-" else out
     if console.json and out is None:
         raise SettingsError("--json needs --out: standard output cannot hold both")
     if out is None:
-        console.leave()  # or a sign of life would stand between predictions
+        console.leave()  # or progress would appear between predictions
     import streamsvm
 
     done = streamsvm.predict(

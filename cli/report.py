@@ -1,4 +1,4 @@
-"""`streamsvm report`: a run as one HTML file, with pictures."""
+"""`streamsvm report`: write a run as one HTML file with plots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from streamsvm.settings.scoring import TO_EVALUATE
 _OPTIONS = {
     "data": Option(
         checks.PATH, None,
-        "Held-out data, a store or a file of any kind that convert takes: by default the --valid of the run.",
+        "Held-out data: a store, or a file of any kind that convert takes. The default is the --valid of "
+        "the run.",
     ),
     "out": Option(
         checks.PATH._replace(metavar="HTML"), None, "File to write (default: report.html in RUN).",
@@ -34,9 +35,9 @@ def report(
 ) -> None:
     """Write a report of a run: one HTML file to look at or send.
 
-    It has the figures of each pass, the curves of gap, objective and accuracy, the settings and, with
-    held-out data, the accuracy of each class and the confusion matrix. Needs the extra plot: pip install
-    'streamsvm[plot]'.
+    The report has the measurements of each pass, the curves of gap, objective and accuracy, and the settings.
+    With held-out data, it also has the accuracy of each class and the confusion matrix. Needs the extra plot:
+    pip install 'streamsvm[plot]'.
     """
     import streamsvm
 

@@ -1,4 +1,4 @@
-"""`streamsvm resume`: continue a run, or extend it."""
+"""`streamsvm resume`: continue or extend a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from streamsvm.settings.fit import Settings
 
 _OPTIONS = {
     "store": Option(
-        checks.several(checks.PATH), None, "Where the store is now, if it was moved; one for each store.",
+        checks.several(checks.PATH), None,
+        "New path of the store, if it was moved; one option for each store.",
     ),
 }  # fmt: skip
 
@@ -27,7 +28,7 @@ def resume(
 ) -> None:
     """Continue an interrupted run, or extend a finished one.
 
-    A finished run continues with more --passes; one that --tol ended also needs a smaller --tol.
+    A finished run continues with more --passes; if --tol ended it, also give a smaller --tol.
     """
     import streamsvm
     from streamsvm.base import format

@@ -1,4 +1,4 @@
-"""What runs achieved, in words: of one run, or of several in a table."""
+"""Results of one run, or of several runs in a table, as text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from streamsvm.base.text import format_size
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.online import OnlineSettings
 
-_TOLD = {"C", "C_factors", "passes", "loss", "valid", "hold_out"}  # have words of their own, or none
+_TOLD = {"C", "C_factors", "passes", "loss", "valid", "hold_out"}  # have lines of their own, or none
 _SIZES = {"rows": "row", "features": "feature", "classes": "class"}
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the lines about a run, by what they say: what it achieved comes first."""
+    """Return the lines about a run by heading, with its results first."""
     result, settings = run["result"], run["settings"]
     effort = [count(int(result["passes"]), "pass")] if result["passes"] else []
     effort += [f"{result['seconds']:.2f} s of training"] if result["seconds"] is not None else []
@@ -49,7 +49,7 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table of runs, the most accurate first, and of what their settings differ in."""
+    """Yield the lines of a table of runs, the most accurate first, and of their differing settings."""
     pairs = sorted(
         zip(names, runs, strict=True), key=lambda pair: -(pair[1]["result"]["valid_accuracy"] or -1.0)
     )
@@ -80,14 +80,13 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
 
 
 def _measured_on(run: dict[str, Any]) -> Any:
-    """Return what tells whether accuracies are of the same rows."""
+    """Return a key that is equal for accuracies on the same rows."""
     if run["settings"].get("hold_out"):
         return run["settings"]["hold_out"], run["data_fingerprint"]
     return run["valid_fingerprint"]
 
 
 def _is_finished(run: dict[str, Any]) -> bool:
-    """Return True if a run has made all its passes, or has reached its tolerance."""
     result, settings = run["result"], run["settings"]
     reached, tol = result["relative_gap"], settings.get("tol")
     done = "passes" not in settings or not result["passes"] or result["passes"] >= settings["passes"]
@@ -95,7 +94,7 @@ def _is_finished(run: dict[str, Any]) -> bool:
 
 
 def _held_out(run: dict[str, Any]) -> str:
-    """Return what the accuracy of a run was measured on."""
+    """Describe the rows of the accuracy of a run."""
     settings = run["settings"]
     if "valid" in run["files"]:
         return ", ".join(run["files"]["valid"])

@@ -1,4 +1,4 @@
-"""Tables of text within the width of a terminal."""
+"""Text tables within the width of a terminal."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from streamsvm_cli.wording import fraction
 
 from streamsvm.base.text import shortened
 
-_WIDTH = 80  # of a line
+_WIDTH = 80  # characters of a line
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> Iterator[str]:
-    """Yield the lines of a table; the first columns, as many as `texts`, are cut where there is no room."""
+    """Yield the lines of a table; the first `texts` columns are shortened where space is scarce."""
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     room = _WIDTH - sum(widths[texts:]) - 2 * (len(widths) - 1)
     by_width = sorted(range(texts), key=widths.__getitem__)
-    # A short column leaves room to longer ones.
+    # A short column leaves its space to longer columns.
     for others, at in zip(range(texts, 0, -1), by_width, strict=True):
         widths[at] = min(widths[at], room // others)
         room -= widths[at]
@@ -29,7 +29,7 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: i
 
 
 def unknown_lines(found: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Yield the lines about what predict --unknown answers, for some accuracies, if there are any."""
+    """Yield lines with the rows that predict --unknown answers at some accuracies; none without data."""
     cells = [(f"{each['unknown']:g}", *map(fraction, list(each.values())[1:])) for each in found]
     if cells:
         yield from ("", *table_lines(("--unknown", "from probability", "answered", "accuracy"), cells))

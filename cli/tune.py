@@ -1,4 +1,4 @@
-"""`streamsvm tune`: search for C, and for other settings."""
+"""`streamsvm tune`: search for C and other settings."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def tune(
     ],
     **given: Any,
 ) -> None:
-    """Choose C, and other settings of several, and train with them.
+    """Choose C and other settings, and train with the best.
 
     Example: streamsvm tune train.txt --out run --C 2^-6:2^3
 
-    All values of C are one training: each begins where the one before ended. The accuracy is that of the
-    averaged weights on rows that are held out. The same command, given again, goes on where it was stopped.
+    One training visits all values of C, and each begins where the previous one ended. The accuracy is that of
+    the averaged weights on held-out rows. After an interruption, the same command continues the search.
     """
     import streamsvm
 
@@ -54,7 +54,7 @@ def tune(
 
 
 class TuneReporter(EventTable):
-    """Reporter of a search, with a line for each setting that was tried; of a single training as it goes."""
+    """Reporter of a search, with a line for each setting tried; for a single training, after each pass."""
 
     COLUMNS = (
         ("C", 11, "C", ".4g"),
@@ -67,9 +67,9 @@ class TuneReporter(EventTable):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._of_passes = False
-        self._shown: set[int] = set()  # passes that have a line
-        self._said: set[str] = set()  # of the held-out groups
-        self._tried = 0  # passes of the settings that were tried
+        self._shown: set[int] = set()  # passes with a line
+        self._said: set[str] = set()  # lines about held-out groups
+        self._tried = 0  # passes of the settings tried
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
@@ -77,8 +77,8 @@ class TuneReporter(EventTable):
             print_report(self.console, event["report"])
         elif event["event"] == "search":
             self.console.say(count(event["trainings"], "training"))
-            self._of_passes = event["trainings"] == 1 and not self._headed  # nothing was tried before
-            if self._of_passes:  # the seconds would be of the last pass
+            self._of_passes = event["trainings"] == 1 and not self._headed  # no setting was tried before
+            if self._of_passes:  # these columns would describe single passes
                 self.left_out |= {"seconds", "valid_accuracy_std"}
         elif event["event"] == "plan" and event["held_out"] and event["held_out"] not in self._said:
             self._said.add(event["held_out"])
@@ -94,5 +94,4 @@ class TuneReporter(EventTable):
 
 
 def differing(row: dict[str, Any]) -> str:
-    """Return the settings that differ, as text."""
     return ", ".join(f"{name} {value or 'default'}" for name, value in row.get("settings", {}).items())

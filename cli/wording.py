@@ -1,4 +1,4 @@
-"""Wording for people: messages of the library as for a shell (``--memory 5M``), numbers with nouns."""
+"""Wording for people: library messages as for a shell (``--memory 5M``), and numbers with nouns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZES = {"memory"}  # options in bytes
 def shell_text(message: object, options: Collection[str] | None = None) -> str:
     """Return a message, error or warning as one line, with its remedy worded for the command line.
 
-    A remedy is left out if it names an option that the running command, which has `options`, lacks.
+    A remedy is omitted if it names an option that is not among the `options` of the command.
     """
     setting = message.setting if isinstance(message, SettingsError) else None
     if isinstance(message, BaseException):
@@ -36,7 +36,7 @@ def shell_text(message: object, options: Collection[str] | None = None) -> str:
 
 
 def shell_value(value: Any) -> Any:
-    """Return a record as JSON takes it: messages worded for the command line, no infinite numbers or NaN."""
+    """Return a record for JSON: messages worded for the command line, None for infinity and NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Message):
@@ -78,12 +78,12 @@ def fraction(value: float | None) -> str:
 
 
 def small(value: float) -> str:
-    """Return a number with four decimals, or with an exponent if these say little."""
+    """Return a number with four decimals, or with an exponent if it is small."""
     return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
 
 
 def gap(measures: Mapping[str, Any]) -> str | None:
-    """Return the relative gap among the measures of a pass or a run; ~ marks an estimate."""
+    """Return the relative gap among the measurements of a pass or a run; ~ marks an estimate."""
     exact, estimate = measures["relative_gap"], measures["relative_gap_estimate"]
     if exact is not None:
         return small(exact)
@@ -91,6 +91,6 @@ def gap(measures: Mapping[str, Any]) -> str | None:
 
 
 def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:
-    what = "value" if nnz == rows * features else "non-zero"  # dense rows may have zeros among them
+    what = "value" if nnz == rows * features else "non-zero"  # dense rows may contain zeros
     numbers = {"row": rows, "feature": features, "class": classes, what: nnz}
     return ", ".join(count(n, noun) for noun, n in numbers.items())

@@ -6,8 +6,8 @@
     print(evaluate("run", "test.zarr").accuracy)
     labels = load_model("run").predict(X)
 
-Everything is loaded on first use, so importing the package is fast.
-"""  # Type checkers read `__init__.pyi`, which `python tests/make_stubs.py` writes
+Modules are loaded on first use, so importing the package is fast.
+"""  # Type checkers read `__init__.pyi`, written by `python tests/make_stubs.py`
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_NAMES = {  # by the module that has them
+_NAMES = {  # public names by module
     "streamsvm.api": "fit online plan resume",
     "streamsvm.data.rows": "Rows",
     "streamsvm.exporting.export": "Exported export_model",

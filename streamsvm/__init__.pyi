@@ -110,37 +110,36 @@ def fit(
         result = fit("train.zarr", out="run", valid="test.zarr")  # a store: a run, which resumes
         labels = load_model("run").predict(X)
 
-    Each pass reads the data once, block by block in a seeded random order, and solves the dual block of
-    every row exactly. The state is kept in the run directory `out`, from which `resume` continues after any
-    interruption to the same bits.
+    Each pass reads the data once, block by block in a seeded random order, and solves the dual block of every
+    row exactly. The state is saved in the run directory `out`. After an interruption `resume` continues from
+    it, with bit-identical results.
 
     Parameters
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
-        A store made by convert, or AnnData, or several of them, whose features are found by name; a dense
-        matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`. Or any other
-        file that convert takes, such as LIBSVM text or a table: it is converted into the run, and so is
-        `valid`; a conversion that is stopped is begun anew by the same call. Or a list of texts, whose
-        n-grams are hashed as `analyzer`, `ngrams` and `bits` say (extra ``text``); or a matrix in
-        memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
-        `convert` makes them of a table, one for each value. What is for a store alone is refused for a
-        matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
+        Path of a store made by convert, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
+        Parquet or Arrow, see `open_store`). Features of several paths are matched by name. Other files, such
+        as LIBSVM text and tables, are converted into the run, and so is `valid`; the same call restarts a
+        conversion that was stopped. Or a matrix in memory, as for `Model.predict`, or a list of texts, whose
+        n-grams are hashed (`analyzer`, `ngrams` and `bits`; extra ``text``). A text column of a DataFrame
+        becomes one feature for each value, as in `convert`. For a matrix, store-only settings raise
+        `SettingsError`; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix; a store has its own. Or what `label` is, for AnnData and DataFrames.
-        For several labels a row: a list with a list of labels for each row; or an indicator matrix (array,
-        sparse or DataFrame) of zeros and ones, whose classes are the numbers of its columns, or their names
-        in a DataFrame.
+        Labels of a matrix; a store has its own labels. For AnnData and DataFrames also a name, as for
+        `label`. For several labels per row: a list with a list of labels for each row, or an indicator matrix
+        (array, sparse or DataFrame) of zeros and ones. Its classes are the column numbers, or the column
+        names of a DataFrame.
     groups : array_like, shape (n,), or str, optional
-        The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
-        ``chain``: the rows of a group stand together, in their order. For AnnData in memory also the name of
-        a column of ``obs``. A store has its own.
+        Group of each row of a matrix, such as the sequence of a token, for the loss ``chain``. The rows of a
+        group are adjacent and in order. For AnnData in memory also the name of a column of ``obs``. A store
+        has its own groups.
     out : path, optional
-        Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
+        Run directory to create; required for a store. A matrix has no run; `Model.save` saves its model.
     C : float | Literal["auto"]
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
-        from their mean; online, over the mean squared norm of the first 1,000 rows. For `fit` on dense rows,
-        auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about best on held-out rows of
-        a sample.
+        Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
+        from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
+        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is about best on
+        held-out rows of a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -150,22 +149,22 @@ def fit(
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
-        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
-        another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
+        published, or another.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+        m of top-m: number of the largest hinges to average, at most all; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     label : str | None
-        Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
-        default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
-        name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
+        the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
+        in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -173,8 +172,8 @@ def fit(
     obsm : str | None
         Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
-        Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
-        must see it.
+        Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
+        have access to it.
     passes : int
         Maximum number of passes over the data.
     seed : int
@@ -182,182 +181,185 @@ def fit(
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     tol : float | None
-        Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
-        rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
-        the pass has one, or else of the last iterate.
+        Stop when the exact relative gap (primal - dual) / primal is at most this. The absolute value of the
+        gap counts, because rounding can make it negative. The gap is measured for the model after a pass: the
+        average if the pass has one, or else the last iterate.
     inner_passes : int | Literal["auto"]
-        How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
+        Number of times to revisit the rows of a block while they are in memory, or auto: chosen by a cost
         model.
     average : bool
-        Make the model the average of the iterates in the second half of the last pass, instead of the last
-        iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
-        expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
-        warning.
+        Use the average of the iterates in the second half of the last pass as the model, instead of the last
+        iterate. The t-th iterate has weight t. With `tol`, an earlier pass also has an average if it is
+        expected to meet the tolerance. If `memory` has no room for the average, a warning says so, and the
+        model is the last iterate.
     gap : Literal["pass", "end", "none"] | None
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
     valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
     from_ : str | Path | None
-        Model, or run with one, to go on from with new rows: minimise ½‖W - W₀‖² + C times the loss, where W₀
-        are its weights. Its transforms are applied, and its classes and features are kept. Both are matched
-        by name; weights of new ones begin at 0. A small C stays near the model.
+        Model, or run with a model, to continue from with new rows: minimise ½‖W - W₀‖² + C times the loss,
+        where W₀ are its weights. Its transforms, classes and features are kept. Classes and features are
+        matched by name; weights of new ones start at 0. With a small C, the weights stay near the model.
     hold_out : str | None
-        Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10
+        Hold out a part of each class and measure the accuracy on it. For example, 1/10 is the first of 10
         parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
-        The rows count neither for C auto nor for the statistics of transforms, nor for balanced weights of
-        classes.
+        Held-out rows are not used for C auto, for the statistics of transforms, or for balanced class
+        weights.
     hold_out_by : Any
-        Column of a table or of obs, such as a donor, or for a matrix or LIBSVM text a file with one value a
-        line: rows with equal values are held out together, by fit, tune and the search for C. For a matrix in
-        memory also an array of shape (n,). The column is not a feature. A store that was converted with one
+        Column of a table or of obs, such as a donor; for a matrix or LIBSVM text, a file with one value per
+        line. fit, tune and the search for C hold out rows with equal values together. For a matrix in memory,
+        also an array of shape (n,). The column is not a feature. A store that was converted with this setting
         uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
-        Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
-        with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
-        of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
-        ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
+        Weights of the rows of each class: balanced, so that all classes have the same total weight, or a file
+        with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
+        (number of classes × rows of the class). The cost of a row is C times the weight of its class times
+        the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
+        its own binary machine, as in LIBLINEAR.
     sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. Of a matrix it may be an array of shape (n,).
-        A row of weight 0 is left out. The mean counts in a group, with the loss ``chain``.
+        in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
+        Rows of weight 0 are left out. With the loss ``chain``, the mean weight of each group counts.
     weights : str | Path | None
-        Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
+        Weights of the rows of a matrix, text or a table: a file with one weight per line; for a matrix also
+        .npy.
     costs : Any
-        Table of margins by which each class (row) must win against each other (column): CSV with the names of
-        the classes in the first line and column, or .npy in their order. Or a DataFrame, or an array of shape
-        (k, k).
+        Table of margins by which each class (row) must win against each other class (column): CSV with class
+        names in the first line and column, or .npy in class order. Or a DataFrame, or an array of shape (k,
+        k).
     tree : Any
-        Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
-        the length of the path between them. Or a mapping of child to parent.
+        Tree of the classes, with a child and its parent on each line, instead of costs. The margin of two
+        classes is the length of the path between them. Or a mapping from child to parent.
     transform : str | Sequence[str] | None
-        What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
+        Transforms of each row, applied in this order in training and prediction: normalize[=sum], log1p,
         binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value],
-        fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns
-        of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, text without other
-        columns log1p,idf,l2,bias, and other data bias. With auto several are compared on a sample of the
-        rows. Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the
-        coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
-        ``docs/transforms.md`` explains each.
+        fourier=D[:gamma=x]; for example normalize=1e4,log1p,scale=std; or none. The default is
+        center,scale=std,bias for a table with number columns, normalize=1e4,log1p,bias for AnnData with
+        counts, log1p,idf,l2,bias for text without other columns, and bias for other data. auto compares
+        several on a sample of the rows. Or a list of such texts. A DataFrame is a table. ``bias`` is a
+        constant feature with the coefficients `Model.intercept_`. Transforms that need statistics of all rows
+        read the data once more. ``docs/transforms.md`` explains each transform.
     valid_labels : str | Path | None
-        Labels of the matrix that valid names.
+        Labels of the matrix in valid.
     join : Literal["inner", "outer"]
-        Features of several files: those that all have (inner), or all that any has (outer).
+        Features of several files: features that all files have (inner), or that any file has (outer).
     keep_duals : bool | None
-        Keep the duals so that passes can be added later; the default unless passes is 1.
+        Keep the duals, so that passes can be added later; the default unless passes is 1.
     block_rows : int | None
         Maximum number of rows in a block; by default memory decides.
     slice_rows : int | None
-        Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
-        own order (0); by default chosen by chunks and memory.
+        Read data that is not shuffled in slices of this many rows; a block has slices from anywhere in the
+        data. 0 keeps the order of the data. By default chosen by chunks and memory.
     split : Literal["auto", "classes", "rows"]
-        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
-        rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
-        would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
-        et al. 2015).
+        How to split training if there are several splits: by classes, in groups that are solved in pairs; by
+        rows, with steps that are added up; or auto: by classes if each worker then has less work than one
+        core would have. The split by classes is the scheme of Alber et al. (2017) with exact blocks; the
+        split by rows is CoCoA+ (Ma et al. 2015).
     splits : int
-        Parts of each block that are trained on at the same time. The model depends on them, but not on how
-        many workers there are.
+        Number of parts of each block that are trained at the same time. The model depends on this number, but
+        not on the number of workers.
     format : Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None
-        Kind of the files, if text has another suffix than that of its kind.
+        Kind of the files, if text does not have the usual suffix of its kind.
     delimiter : str | None
-        CSV: character between fields; by default the one of , ; | and tab that line 1 has most often.
+        CSV: character between fields; by default the most frequent of , ; | and tab in line 1.
     decimal : Literal[".", ","] | None
-        CSV: the decimal mark; by default a comma if it separates no fields and more columns are numbers.
+        CSV: decimal mark; by default a comma if it separates no fields and makes more columns numeric.
     like : str | Path | None
-        Store, run or model whose classes, index base and width are used, as for test data: values of other
-        features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
-        are read as those that it was made from; AnnData is matched by the names of features.
+        Store, run or model whose classes, index base and width are used, as for test data. Values of other
+        features are dropped and counted. From a model that hashes features, only the classes are used. Tables
+        are read like the table of the earlier data. AnnData is matched by feature names.
     text : str | Sequence[str]
-        Columns of text whose hashed n-grams become the features, besides those in columns.
+        Text columns whose hashed n-grams become features; list other features in columns.
     analyzer : Literal["word", "char", "char_wb"] | None
-        With text: n-grams of words (default), or of characters, also beyond (char) or only within words
-        (char_wb).
+        With text: n-grams of words (word, the default), of characters across words (char), or of characters
+        within words (char_wb).
     ngrams : tuple[int, int] | None
-        With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
+        With text: minimum and maximum length of n-grams, at most 100; by default 1 and 2.
     bits : int | None
         With text: there are 2**bits features; by default 2**20.
     columns : str | Sequence[str]
-        Columns of a table that become features: numbers and booleans as they are, dates as days and years,
-        texts one feature for each value. By default all but the labels, or none with text.
+        Columns of a table that become features: numbers and booleans unchanged, dates as days and years, text
+        as one feature for each value. By default all but the labels, or none with text.
     drop : str | Sequence[str]
-        Columns of a table that become no features.
+        Columns of a table that do not become features.
     categorical : str | Sequence[str]
         Columns of numbers or dates that are categories, such as codes.
     missing : Literal["error", "0", "mean", "indicator"]
-        What a missing number or date of a table becomes: an error; 0; the mean of its column; or 0, and a
-        feature COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept;
-        categories that lack values have such a feature, too. With `like` it is what the earlier data has.
+        How to treat a missing number or date of a table: as an error; as 0; as the mean of its column; or as
+        0, with an additional feature COLUMN=missing that is 1 for the row (indicator). The mean is over the
+        rows that are kept. A categorical column with missing values has such a feature, too. With `like`, the
+        earlier data determines this setting.
     labels_as : Literal["numbers", "text"] | None
-        How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and
-        the like are missing; or as the text that they are. By default as those of like, or as numbers. Labels
-        of tables keep their spelling in any case: ``01`` is a code.
+        How to read labels in text: as numbers, so that +1 and 1.0 are 1, and NA and the like are missing
+        except in LIBSVM text; or as text, unchanged. By default as in like, or as numbers. Labels of tables
+        always keep their spelling: ``01`` is a code.
     multilabel : bool
         LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
-        blank has none. A label that a row lists twice counts once.
+        blank has no label. A label that is repeated in a row counts once.
     index_base : int | Literal["auto"]
-        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, explicit
-        zeros included, else 1. With `like` it is that of its data, and must not contradict it.
+        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even with
+        an explicit zero, and 1 otherwise. With `like`, the index base of the earlier data is used; another
+        value is an error.
     n_features : int | None
-        LIBSVM text: number of features. By default the largest index determines it; fewer are an error.
+        LIBSVM text: number of features; by default from the largest index. A larger index is an error.
     on_error : Literal["raise", "skip", "fix"]
-        Whether an invalid row (of a table: one with a missing or infinite number) is an error, or is dropped
-        and counted; fix, for LIBSVM text, also sorts unsorted rows and sums duplicate indices.
+        Whether an invalid row is an error, or is dropped and counted; in a table, a missing or infinite
+        number makes a row invalid. For LIBSVM text, fix also sorts unsorted rows and sums duplicate indices.
     keep_data : bool
-        Whether the run keeps the stores that it made of files once it is finished. Without them `resume`
-        cannot add passes, unless it is given a store.
+        Whether a finished run keeps the stores that it converted from files. Without these stores, `resume`
+        can add passes only if it is given a store.
     workers : int, optional
-        Threads that train, never more than splits unless rows are dense and classes many, and that share the
-        reading for the statistics of transforms: by default as many as processors. With a cluster the workers
-        to wait for or, with a local one, the processes to start.
+        Number of threads that train and that compute the statistics of transforms; by default one per
+        processor. Training uses at most one thread per split, unless rows are dense and classes are many.
+        With a cluster, the number of workers to wait for, or of processes to start if the cluster is local.
     cluster : str or path, optional
-        Train on a Dask cluster (extra ``cluster``): the address of its scheduler or its scheduler file, or
-        "local" for processes on this machine. Several splits are its work, and the model is the same. The
-        workers read the store themselves, so `data` must name it on all machines; this process alone writes
-        to `out`.
+        Train on a Dask cluster (extra ``cluster``): the address of its scheduler, its scheduler file, or
+        "local" for processes on this machine. The cluster trains several splits, and the model is the same.
+        The workers read the store themselves, so `data` must name it on all machines. Only this process
+        writes to `out`.
     checkpoint_every : str or float, optional
-        How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
-        text ("8 blocks"). By default when 20 times the time of the last commit has passed, but at least 10 s.
+        Interval between commits: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
+        text ("8 blocks"). The default is 20 times the duration of the last commit, and at least 10 s.
     force : bool
-        Replace an existing run. It is moved to ``NAME.old``, and deleted when the new one has a model.
+        Replace an existing run. It is moved to ``NAME.old``, and deleted when the new run has a model.
     resume_or_start : bool
-        Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
-        run that is finished gives its result again. So a scheduler can repeat one call.
+        Resume the run in `out` if there is one with the same settings and data; start it otherwise. A
+        finished run returns its result again, so a scheduler can repeat one call.
     report : callable, optional
-        Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, and with
-        ``{"event": "ready"}`` when kernels are compiled and loaded; with "C", before the plan, if C was
-        searched for: what was tried, and the accuracy of each; and before that, if transforms or the loss are
-        auto, with "choose", "candidate" for each that is tried, and "chosen".
+        Function called with a dict for each line of ``metrics.jsonl``. Earlier events are "choose",
+        "candidate" and "chosen", if transforms or the loss are auto; "C" with the values tried and their
+        accuracies, if C was searched for; "plan"; and "ready", when kernels are compiled and loaded.
     progress : bool or callable, optional
-        Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
-        than a second, and a line if kernels must be compiled. Or a function, called with a stage ("convert",
-        "choose transform and loss", "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number
-        of rows done (or bytes, of "convert"), and of all. Each pass, and that kernels are compiled, is also a
-        line of `logging` at the level INFO, under the name ``streamsvm``.
+        Whether to show tqdm bars. By default they appear on a terminal and in a notebook, for stages that
+        take more than a second. Or a function, called with a stage ("convert", "choose transform and loss",
+        "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (bytes for
+        "convert"), and the total. Passes and the compilation of kernels are also logged by `logging` at level
+        INFO, under the name ``streamsvm``.
     stop : callable, optional
-        Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
-        training on a matrix, and of a search for C, nothing is kept.
+        Function called after each block; if it returns True, the run commits and raises `Interrupted`. A
+        stopped training on a matrix, or a stopped search for C, keeps nothing.
 
     Returns
     -------
     FitResult or Model
-        For a store, how training ended. For a matrix the model; its ``result`` says how training ended.
+        For a store, the result of the training. For a matrix, the model, whose ``result`` has the result.
 
     Raises
     ------
     SettingsError
-        If a setting is not valid, or does not apply to the data.
+        If a setting is invalid, or does not apply to the data.
     PlanError
-        If the memory budget is too small; `PlanError.needed_memory` is enough.
+        If the memory budget is too small; `PlanError.needed_memory` would suffice.
     StoreError
-        If the store cannot be read, is damaged, or is not fit to train on.
+        If the store cannot be read, is damaged, or is unsuitable for training.
     InputError
-        If a matrix has values that are not finite, or not one label for each row.
+        If a matrix has values that are not finite, or labels do not match its rows.
     RunError
-        If `out` exists, cannot be written, or is in use by another process; with `resume_or_start` if it was
-        begun with other settings or data.
+        If `out` exists, cannot be written, or is in use by another process. With `resume_or_start`, if the
+        run was started with other settings or data.
     ClusterError
-        If the cluster cannot be reached, its workers differ, or they were lost again and again.
+        If the cluster cannot be reached, its workers differ, or workers were lost repeatedly.
     Interrupted
         If `stop` returned True.
     """
@@ -406,17 +408,17 @@ def plan(
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    r"""Plan what `fit` would hold in memory and on disk, without training.
+    r"""Plan the memory and disk space of `fit`, without training.
 
     Parameters
     ----------
     data : path or list of paths
-        The store, as for `fit`.
+        Store, as for `fit`.
     C : float | Literal["auto"]
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
-        from their mean; online, over the mean squared norm of the first 1,000 rows. For `fit` on dense rows,
-        auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about best on held-out rows of
-        a sample.
+        Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
+        from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
+        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is about best on
+        held-out rows of a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -426,22 +428,22 @@ def plan(
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
-        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
-        another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
+        published, or another.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+        m of top-m: number of the largest hinges to average, at most all; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     label : str | None
-        Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
-        default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
-        name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
+        the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
+        in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -449,8 +451,8 @@ def plan(
     obsm : str | None
         Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
-        Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
-        must see it.
+        Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
+        have access to it.
     passes : int
         Maximum number of passes over the data.
     seed : int
@@ -458,101 +460,106 @@ def plan(
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     tol : float | None
-        Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
-        rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
-        the pass has one, or else of the last iterate.
+        Stop when the exact relative gap (primal - dual) / primal is at most this. The absolute value of the
+        gap counts, because rounding can make it negative. The gap is measured for the model after a pass: the
+        average if the pass has one, or else the last iterate.
     inner_passes : int | Literal["auto"]
-        How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
+        Number of times to revisit the rows of a block while they are in memory, or auto: chosen by a cost
         model.
     average : bool
-        Make the model the average of the iterates in the second half of the last pass, instead of the last
-        iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
-        expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
-        warning.
+        Use the average of the iterates in the second half of the last pass as the model, instead of the last
+        iterate. The t-th iterate has weight t. With `tol`, an earlier pass also has an average if it is
+        expected to meet the tolerance. If `memory` has no room for the average, a warning says so, and the
+        model is the last iterate.
     gap : Literal["pass", "end", "none"] | None
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
     valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
     from_ : str | Path | None
-        Model, or run with one, to go on from with new rows: minimise ½‖W - W₀‖² + C times the loss, where W₀
-        are its weights. Its transforms are applied, and its classes and features are kept. Both are matched
-        by name; weights of new ones begin at 0. A small C stays near the model.
+        Model, or run with a model, to continue from with new rows: minimise ½‖W - W₀‖² + C times the loss,
+        where W₀ are its weights. Its transforms, classes and features are kept. Classes and features are
+        matched by name; weights of new ones start at 0. With a small C, the weights stay near the model.
     hold_out : str | None
-        Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10
+        Hold out a part of each class and measure the accuracy on it. For example, 1/10 is the first of 10
         parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
-        The rows count neither for C auto nor for the statistics of transforms, nor for balanced weights of
-        classes.
+        Held-out rows are not used for C auto, for the statistics of transforms, or for balanced class
+        weights.
     hold_out_by : Any
-        Column of a table or of obs, such as a donor, or for a matrix or LIBSVM text a file with one value a
-        line: rows with equal values are held out together, by fit, tune and the search for C. For a matrix in
-        memory also an array of shape (n,). The column is not a feature. A store that was converted with one
+        Column of a table or of obs, such as a donor; for a matrix or LIBSVM text, a file with one value per
+        line. fit, tune and the search for C hold out rows with equal values together. For a matrix in memory,
+        also an array of shape (n,). The column is not a feature. A store that was converted with this setting
         uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
-        Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
-        with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
-        of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
-        ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
+        Weights of the rows of each class: balanced, so that all classes have the same total weight, or a file
+        with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
+        (number of classes × rows of the class). The cost of a row is C times the weight of its class times
+        the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
+        its own binary machine, as in LIBLINEAR.
     sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. Of a matrix it may be an array of shape (n,).
-        A row of weight 0 is left out. The mean counts in a group, with the loss ``chain``.
+        in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
+        Rows of weight 0 are left out. With the loss ``chain``, the mean weight of each group counts.
     weights : str | Path | None
-        Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
+        Weights of the rows of a matrix, text or a table: a file with one weight per line; for a matrix also
+        .npy.
     costs : Any
-        Table of margins by which each class (row) must win against each other (column): CSV with the names of
-        the classes in the first line and column, or .npy in their order. Or a DataFrame, or an array of shape
-        (k, k).
+        Table of margins by which each class (row) must win against each other class (column): CSV with class
+        names in the first line and column, or .npy in class order. Or a DataFrame, or an array of shape (k,
+        k).
     tree : Any
-        Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
-        the length of the path between them. Or a mapping of child to parent.
+        Tree of the classes, with a child and its parent on each line, instead of costs. The margin of two
+        classes is the length of the path between them. Or a mapping from child to parent.
     transform : str | Sequence[str] | None
-        What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
+        Transforms of each row, applied in this order in training and prediction: normalize[=sum], log1p,
         binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value],
-        fourier=D[:gamma=x]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns
-        of numbers has center,scale=std,bias, AnnData with counts normalize=1e4,log1p,bias, text without other
-        columns log1p,idf,l2,bias, and other data bias. With auto several are compared on a sample of the
-        rows. Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the
-        coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
-        ``docs/transforms.md`` explains each.
+        fourier=D[:gamma=x]; for example normalize=1e4,log1p,scale=std; or none. The default is
+        center,scale=std,bias for a table with number columns, normalize=1e4,log1p,bias for AnnData with
+        counts, log1p,idf,l2,bias for text without other columns, and bias for other data. auto compares
+        several on a sample of the rows. Or a list of such texts. A DataFrame is a table. ``bias`` is a
+        constant feature with the coefficients `Model.intercept_`. Transforms that need statistics of all rows
+        read the data once more. ``docs/transforms.md`` explains each transform.
     valid_labels : str | Path | None
-        Labels of the matrix that valid names.
+        Labels of the matrix in valid.
     join : Literal["inner", "outer"]
-        Features of several files: those that all have (inner), or all that any has (outer).
+        Features of several files: features that all files have (inner), or that any file has (outer).
     keep_duals : bool | None
-        Keep the duals so that passes can be added later; the default unless passes is 1.
+        Keep the duals, so that passes can be added later; the default unless passes is 1.
     block_rows : int | None
         Maximum number of rows in a block; by default memory decides.
     slice_rows : int | None
-        Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
-        own order (0); by default chosen by chunks and memory.
+        Read data that is not shuffled in slices of this many rows; a block has slices from anywhere in the
+        data. 0 keeps the order of the data. By default chosen by chunks and memory.
     split : Literal["auto", "classes", "rows"]
-        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
-        rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
-        would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
-        et al. 2015).
+        How to split training if there are several splits: by classes, in groups that are solved in pairs; by
+        rows, with steps that are added up; or auto: by classes if each worker then has less work than one
+        core would have. The split by classes is the scheme of Alber et al. (2017) with exact blocks; the
+        split by rows is CoCoA+ (Ma et al. 2015).
     splits : int
-        Parts of each block that are trained on at the same time. The model depends on them, but not on how
-        many workers there are.
+        Number of parts of each block that are trained at the same time. The model depends on this number, but
+        not on the number of workers.
     workers, cluster
-        As in `fit`. No cluster is asked: with `cluster`, splits by rows need no memory here for weights of
-        their own.
+        As in `fit`. The cluster is not contacted. With `cluster`, splits by rows need no memory for their
+        weights on this machine.
 
     Returns
     -------
     dict
-        ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
-        if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average if
-        there is one), ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether
-        weights are stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``,
-        whether most wrong classes of a row have one dual; ``commit_bytes``, of weights that a commit writes
-        at most; ``warning``, None or what is slow about the plan; ``average_warning``, None or the memory
-        that the average needs, for want of which the model is the last iterate; ``order_warning``, None or
-        what is wrong with the order of the labels; ``C_auto``, whether C was chosen from the data; and the
-        settings, in which ``C`` is "auto" if `fit` will choose it on a sample of the rows, and ``split`` is
-        settled, for the reason in ``split_reason``; and ``worker_bytes``, what a worker of a cluster holds
-        beside the program for one split, and ``worker_split_bytes``, what each further one adds at most: None
-        without splits.
+        - ``rows, features, classes, nnz, blocks``: sizes.
+        - ``budget``: `memory`, or the limit of the process if lower; ``planned_bytes``: planned memory.
+        - ``weights_bytes``: size of the weights as a dense matrix, with the average if there is one.
+        - ``mapped_bytes``: the same size if the weights are in files, or 0 with ``weights_in_memory``.
+        - ``sparse``: whether weights are stored sparsely; ``sparse_bytes``: most bytes of them in memory.
+        - ``common_dual``: whether most wrong classes of a row share one dual.
+        - ``commit_bytes``: most bytes of weights that a commit writes.
+        - ``warning``: None, or a warning that the plan is slow or too large.
+        - ``average_warning``: None, or a warning that `memory` has no room for the average.
+        - ``order_warning``: None, or a warning about the order of the labels.
+        - ``C_auto``: whether C was chosen from the data.
+        - ``worker_bytes``: memory of a cluster worker for one split, besides the program, or None.
+        - ``worker_split_bytes``: most memory of the worker for each further split, or None.
+        - All settings: ``C`` is "auto" if `fit` will choose it on a sample of the rows, and ``split`` is
+          resolved, for the reason in ``split_reason``.
 
     Raises
     ------
@@ -579,47 +586,47 @@ def resume(
 ) -> FitResult | OnlineResult:
     r"""Continue an interrupted run from its last commit, or extend a finished one.
 
-    The result is byte for byte that of a run never interrupted, on the same machine and versions. A run
-    that has made all its passes, or has reached its tolerance, returns the result it has. A finished run
-    of `online` learns from the rows that were added since; one whose stream cannot be read again, such as
-    a pipe, ends at the last commit.
+    The result is byte-identical to that of an uninterrupted run on the same machine with the same versions. A
+    run that has made all its passes, or has reached its tolerance, returns its existing result. A finished
+    run of `online` learns from rows that were added since. If its stream cannot be read again, such as a
+    pipe, the run ends at the last commit.
 
     Parameters
     ----------
     run : path
         Run directory made by `fit` or `online`.
     cache : str | Path | None
-        Folder for copies of data at addresses.
+        Folder for copies of remote data.
     passes : int | None
         New total number of passes of a fit.
     tol : float | None
-        New tolerance of a fit, whose exact gap is then measured after each pass.
+        New tolerance of a fit; the exact gap is then measured after each pass.
     valid : str | Path | None
-        Where the validation store of a fit is now, or another one.
+        New path of the validation store of a fit, or another validation store.
     valid_labels : str | Path | None
-        Labels of the matrix that valid names, if they are elsewhere now, or others.
+        New path of the labels of the matrix in valid, or other labels.
     store : path or list of paths, optional
-        Where the store of the run is now, if it was moved; all of them if there were several.
+        Current path of the store, if it was moved; all paths if the run has several stores.
     open_stream : callable, optional
-        Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for streams that are neither stores nor text.
+        Function that makes the stream of an online run from its record, such as
+        ``streamsvm_converters.TextSource.from_record``. Required for streams other than stores and text.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
     Returns
     -------
     FitResult or OnlineResult
-        Depending on what made the run.
+        Result of a run of `fit` or of `online`.
 
     Raises
     ------
     RunError
-        If there is no run, its format is another, its store has changed, all commits are damaged, or
-        passes cannot be added because no duals were kept.
+        If there is no run, its format is unknown, its store has changed, all commits are damaged, or passes
+        cannot be added because no duals were kept.
     InputError
-        If the text, or the store, that an online run has learned from has changed.
+        If the text or store of an online run has changed.
     SettingsError
-        If a setting is not valid, or does not apply to the kind of the run.
+        If a setting is invalid, or does not apply to the kind of run.
     Interrupted
         If `stop` returned True.
     """
@@ -654,26 +661,26 @@ def online(
     progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> OnlineResult:
-    r"""Train in one pass: each row is predicted, then learned from, in the order of the data.
+    r"""Train in one pass: predict each row, then learn from it, in the order of the data.
 
         result = online("X.npy", labels="y.npy", out="run")
 
-    Nothing is kept of a row, so memory does not depend on the number of rows. The model is the average of
-    the iterates, the t-th of them with weight t.
+    Rows are not stored, so memory does not depend on their number. The model is the average of the iterates,
+    where the t-th iterate has weight t.
 
     Parameters
     ----------
     data : path, list of paths, or Stream
-        A store, AnnData or a dense matrix, as for `fit`, or several; they are read where they lie, in the
-        order of their rows. Or LIBSVM text; or a stream, such as ``streamsvm_converters.TextSource``, which
-        has more options for text, with values in `dtype`.
+        Store, AnnData or dense matrix, as for `fit`, or several, read in place in the order of their rows. Or
+        LIBSVM text. Or a stream with values in `dtype`, such as ``streamsvm_converters.TextSource``, which
+        has more options for text.
     out : path
         Run directory to create.
     C : float | Literal["auto"]
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
-        from their mean; online, over the mean squared norm of the first 1,000 rows. For `fit` on dense rows,
-        auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about best on held-out rows of
-        a sample.
+        Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
+        from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
+        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is about best on
+        held-out rows of a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -683,26 +690,26 @@ def online(
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
-        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
-        another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
+        published, or another.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+        m of top-m: number of the largest hinges to average, at most all; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     transform : str | Sequence[str] | None
-        What is done with each row first, in this order, in training and by the model: counts,
-        normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none. The
-        default is bias=0.3, and log1p,l2,bias=0.3 for a store of texts.
+        Transforms of each row, applied in this order in training and prediction: counts, normalize[=sum],
+        log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none. The default is
+        bias=0.3, and log1p,l2,bias=0.3 for a store of texts.
     label : str | None
-        Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
-        default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
-        name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
+        the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
+        in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -710,26 +717,25 @@ def online(
     obsm : str | None
         Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
-        Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
-        must see it.
+        Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
+        have access to it.
     join : Literal["inner", "outer"]
-        Features of several files: those that all have (inner), or all that any has (outer).
+        Features of several files: features that all files have (inner), or that any file has (outer).
     sample_weight : Literal["none"] | None
-        none: learn from a store whose rows have weights as if they had none.
+        none: ignore the weights of the rows of a store.
     unseen_label : Literal["error", "keep"]
-        With known classes: whether another label is an error, or kept and counted as wrong.
+        With known classes: whether another label is an error, or is kept and counted as wrong.
     memory : int | str
-        Memory for the rows that are read, in bytes or as text such as 500M or 2G: half of it. Weights are in
-        files that are mapped, and have no bound.
+        Memory budget in bytes, or as text such as 500M or 2G; rows that are read take half of it. Weights are
+        in memory-mapped files of any size.
     classes : sequence of str or int, optional
-        All classes, in their order, if not those of the store; a stream has its own.
+        All classes in order, if they are not the classes of the store; a stream has its own classes.
     checkpoint_every : str or float, optional
-        How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
-        text ("8 blocks"). By default when 20 times the time of the last commit has passed, but at least 10 s.
+        As in `fit`; batches are counted as blocks.
     force : bool
         Replace an existing run, as in `fit`.
     report, progress, stop
-        As in `fit`; the number of all rows is None.
+        As in `fit`, except that the total number of rows is None.
 
     Returns
     -------
@@ -738,11 +744,11 @@ def online(
     Raises
     ------
     SettingsError
-        If a setting is not valid.
+        If a setting is invalid.
     PlanError
-        If the weights would be larger than a file can be.
+        If the weights would exceed the maximum size of a file.
     InputError
-        If the stream has no rows, or only one class, or raises it; rows before it are committed.
+        If the stream has no rows, has only one class, or raises `InputError`; rows before it are committed.
     RunError
         If `out` exists, cannot be written, or is in use by another process.
     Interrupted
@@ -815,56 +821,56 @@ def tune(
     stop: Any = None,
     force: bool = False,
 ) -> TuneResult:
-    r"""Choose C, and a loss, margin and transforms if several are given, and train with the best.
+    r"""Choose C, and optionally loss, margin and transforms; then train with the best settings.
 
-    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted when the best
-    model is trained in `out`. After an interruption, the same call goes on.
+    Trainings on a store have run directories in the folder ``tune`` of `out`. The folder is deleted after the
+    best model is trained in `out`. After an interruption, the same call continues.
 
     Parameters
     ----------
     data, y, groups
-        As for `streamsvm.fit`; texts in memory are to be in a file.
+        As for `streamsvm.fit`, except that texts must be in a file.
     out : path, optional
-        Run directory to create; needed for files.
+        Run directory to create; required for files.
     C : Any
-        Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 values
-        by factors of 2 around the C of fit. 0.01:10 goes by factors of 2. With auto each training has the C
-        of its own rows; the table and the best training have that of all rows.
+        Values of C: a range such as 2^-6:2^3, by factors of its base; numbers separated by commas; or auto,
+        10 values by factors of 2 around the C of fit. 0.01:10 has factors of 2. With auto, each training has
+        the C of its own rows; the table and the best training have the C of all rows.
     loss : str | Sequence[str]
         Loss (see fit); several (ww,cs) are compared.
     margin : float | Sequence[float] | None
         Margin scale of Weston-Watkins; several are compared.
     transform : str | Sequence[str] | None
         Transforms of the rows (see fit), or none; several are compared. A list has texts such as
-        ``df=-0.25,l2``; None stands for the default of the data.
+        ``df=-0.25,l2``; None is the default of the data.
     folds : int | None
-        Measure on each of so many parts instead, in so many trainings. The mean decides; the standard
-        deviation is reported.
+        Hold out each of this many parts in turn, in as many trainings (cross-validation). The mean accuracy
+        decides; the standard deviation is reported.
     hold_out : str | None
-        Part of the rows that is held out and measured on, 1/10 by default.
+        Part of the rows to hold out and measure on; 1/10 by default.
     valid : str | Path | None
         Store, text or table to measure on instead.
     passes_each : int
         Passes for each value of C.
     passes : int
-        Passes of the training with the best, on all rows.
+        Passes of the final training, on all rows.
     solver : str | None
-        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
-        another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
+        published, or another.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+        m of top-m: number of the largest hinges to average, at most all; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     label : str | None
-        Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
-        default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
-        name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
+        the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
+        in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -872,106 +878,110 @@ def tune(
     obsm : str | None
         Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
-        Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
-        must see it.
+        Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
+        have access to it.
     seed : int
         Seed of the order of blocks and rows.
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     inner_passes : int | Literal["auto"]
-        How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
+        Number of times to revisit the rows of a block while they are in memory, or auto: chosen by a cost
         model.
     hold_out_by : Any
-        Column of a table or of obs, such as a donor, or for a matrix or LIBSVM text a file with one value a
-        line: rows with equal values are held out together, by fit, tune and the search for C. For a matrix in
-        memory also an array of shape (n,). The column is not a feature. A store that was converted with one
+        Column of a table or of obs, such as a donor; for a matrix or LIBSVM text, a file with one value per
+        line. fit, tune and the search for C hold out rows with equal values together. For a matrix in memory,
+        also an array of shape (n,). The column is not a feature. A store that was converted with this setting
         uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
-        Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
-        with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
-        of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
-        ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
+        Weights of the rows of each class: balanced, so that all classes have the same total weight, or a file
+        with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
+        (number of classes × rows of the class). The cost of a row is C times the weight of its class times
+        the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
+        its own binary machine, as in LIBLINEAR.
     sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. Of a matrix it may be an array of shape (n,).
-        A row of weight 0 is left out. The mean counts in a group, with the loss ``chain``.
+        in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
+        Rows of weight 0 are left out. With the loss ``chain``, the mean weight of each group counts.
     weights : str | Path | None
-        Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
+        Weights of the rows of a matrix, text or a table: a file with one weight per line; for a matrix also
+        .npy.
     costs : Any
-        Table of margins by which each class (row) must win against each other (column): CSV with the names of
-        the classes in the first line and column, or .npy in their order. Or a DataFrame, or an array of shape
-        (k, k).
+        Table of margins by which each class (row) must win against each other class (column): CSV with class
+        names in the first line and column, or .npy in class order. Or a DataFrame, or an array of shape (k,
+        k).
     tree : Any
-        Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
-        the length of the path between them. Or a mapping of child to parent.
+        Tree of the classes, with a child and its parent on each line, instead of costs. The margin of two
+        classes is the length of the path between them. Or a mapping from child to parent.
     valid_labels : str | Path | None
-        Labels of the matrix that valid names.
+        Labels of the matrix in valid.
     join : Literal["inner", "outer"]
-        Features of several files: those that all have (inner), or all that any has (outer).
+        Features of several files: features that all files have (inner), or that any file has (outer).
     block_rows : int | None
         Maximum number of rows in a block; by default memory decides.
     slice_rows : int | None
-        Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
-        own order (0); by default chosen by chunks and memory.
+        Read data that is not shuffled in slices of this many rows; a block has slices from anywhere in the
+        data. 0 keeps the order of the data. By default chosen by chunks and memory.
     split : Literal["auto", "classes", "rows"]
-        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
-        rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
-        would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
-        et al. 2015).
+        How to split training if there are several splits: by classes, in groups that are solved in pairs; by
+        rows, with steps that are added up; or auto: by classes if each worker then has less work than one
+        core would have. The split by classes is the scheme of Alber et al. (2017) with exact blocks; the
+        split by rows is CoCoA+ (Ma et al. 2015).
     splits : int
-        Parts of each block that are trained on at the same time. The model depends on them, but not on how
-        many workers there are.
+        Number of parts of each block that are trained at the same time. The model depends on this number, but
+        not on the number of workers.
     format : Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None
-        Kind of the files, if text has another suffix than that of its kind.
+        Kind of the files, if text does not have the usual suffix of its kind.
     delimiter : str | None
-        CSV: character between fields; by default the one of , ; | and tab that line 1 has most often.
+        CSV: character between fields; by default the most frequent of , ; | and tab in line 1.
     decimal : Literal[".", ","] | None
-        CSV: the decimal mark; by default a comma if it separates no fields and more columns are numbers.
+        CSV: decimal mark; by default a comma if it separates no fields and makes more columns numeric.
     like : str | Path | None
-        Store, run or model whose classes, index base and width are used, as for test data: values of other
-        features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
-        are read as those that it was made from; AnnData is matched by the names of features.
+        Store, run or model whose classes, index base and width are used, as for test data. Values of other
+        features are dropped and counted. From a model that hashes features, only the classes are used. Tables
+        are read like the table of the earlier data. AnnData is matched by feature names.
     text : str | Sequence[str]
-        Columns of text whose hashed n-grams become the features, besides those in columns.
+        Text columns whose hashed n-grams become features; list other features in columns.
     analyzer : Literal["word", "char", "char_wb"] | None
-        With text: n-grams of words (default), or of characters, also beyond (char) or only within words
-        (char_wb).
+        With text: n-grams of words (word, the default), of characters across words (char), or of characters
+        within words (char_wb).
     ngrams : tuple[int, int] | None
-        With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
+        With text: minimum and maximum length of n-grams, at most 100; by default 1 and 2.
     bits : int | None
         With text: there are 2**bits features; by default 2**20.
     columns : str | Sequence[str]
-        Columns of a table that become features: numbers and booleans as they are, dates as days and years,
-        texts one feature for each value. By default all but the labels, or none with text.
+        Columns of a table that become features: numbers and booleans unchanged, dates as days and years, text
+        as one feature for each value. By default all but the labels, or none with text.
     drop : str | Sequence[str]
-        Columns of a table that become no features.
+        Columns of a table that do not become features.
     categorical : str | Sequence[str]
         Columns of numbers or dates that are categories, such as codes.
     missing : Literal["error", "0", "mean", "indicator"]
-        What a missing number or date of a table becomes: an error; 0; the mean of its column; or 0, and a
-        feature COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept;
-        categories that lack values have such a feature, too. With `like` it is what the earlier data has.
+        How to treat a missing number or date of a table: as an error; as 0; as the mean of its column; or as
+        0, with an additional feature COLUMN=missing that is 1 for the row (indicator). The mean is over the
+        rows that are kept. A categorical column with missing values has such a feature, too. With `like`, the
+        earlier data determines this setting.
     labels_as : Literal["numbers", "text"] | None
-        How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and
-        the like are missing; or as the text that they are. By default as those of like, or as numbers. Labels
-        of tables keep their spelling in any case: ``01`` is a code.
+        How to read labels in text: as numbers, so that +1 and 1.0 are 1, and NA and the like are missing
+        except in LIBSVM text; or as text, unchanged. By default as in like, or as numbers. Labels of tables
+        always keep their spelling: ``01`` is a code.
     multilabel : bool
         LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
-        blank has none. A label that a row lists twice counts once.
+        blank has no label. A label that is repeated in a row counts once.
     index_base : int | Literal["auto"]
-        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, explicit
-        zeros included, else 1. With `like` it is that of its data, and must not contradict it.
+        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even with
+        an explicit zero, and 1 otherwise. With `like`, the index base of the earlier data is used; another
+        value is an error.
     n_features : int | None
-        LIBSVM text: number of features. By default the largest index determines it; fewer are an error.
+        LIBSVM text: number of features; by default from the largest index. A larger index is an error.
     on_error : Literal["raise", "skip", "fix"]
-        Whether an invalid row (of a table: one with a missing or infinite number) is an error, or is dropped
-        and counted; fix, for LIBSVM text, also sorts unsorted rows and sums duplicate indices.
+        Whether an invalid row is an error, or is dropped and counted; in a table, a missing or infinite
+        number makes a row invalid. For LIBSVM text, fix also sorts unsorted rows and sums duplicate indices.
     workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` gets each setting that was tried as ``{"event": "tried", ...}``, and
-        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
-        have the name of their training as ``trial``.
+        As in `streamsvm.fit`. `report` receives each setting tried as ``{"event": "tried", ...}``. For a
+        store, it first receives the number of trainings as ``{"event": "search", ...}``, and events of a
+        training have its name as ``trial``.
     force : bool
-        Replace an existing run.
+        Whether to replace an existing run.
 
     Returns
     -------

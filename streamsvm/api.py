@@ -1,4 +1,4 @@
-"""Functions that train: `fit`, `plan`, `resume` and `online`, with the options that settings declare."""
+"""Training functions: `fit`, `plan`, `resume` and `online`, which take the declared settings as keywords."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import Execution
 
 Kind = TypeVar("Kind", bound=CheckedSettings)
-OF_ROWS = ("sample_weight", "hold_out_by")  # settings that may be arrays, for a matrix
+OF_ROWS = ("sample_weight", "hold_out_by")  # settings that can be arrays if the data is a matrix
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
@@ -65,89 +65,87 @@ def fit(
         result = fit("train.zarr", out="run", valid="test.zarr")  # a store: a run, which resumes
         labels = load_model("run").predict(X)
 
-    Each pass reads the data once, block by block in a seeded random order, and solves the dual block of
-    every row exactly. The state is kept in the run directory `out`, from which `resume` continues after any
-    interruption to the same bits.
+    Each pass reads the data once, block by block in a seeded random order, and solves the dual block of every
+    row exactly. The state is saved in the run directory `out`. After an interruption `resume` continues from
+    it, with bit-identical results.
 
     Parameters
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
-        A store made by convert, or AnnData, or several of them, whose features are found by name; a dense
-        matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`. Or any other
-        file that convert takes, such as LIBSVM text or a table: it is converted into the run, and so is
-        `valid`; a conversion that is stopped is begun anew by the same call. Or a list of texts, whose
-        n-grams are hashed as `analyzer`, `ngrams` and `bits` say (extra ``text``); or a matrix in
-        memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
-        `convert` makes them of a table, one for each value. What is for a store alone is refused for a
-        matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
+        Path of a store made by convert, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
+        Parquet or Arrow, see `open_store`). Features of several paths are matched by name. Other files, such
+        as LIBSVM text and tables, are converted into the run, and so is `valid`; the same call restarts a
+        conversion that was stopped. Or a matrix in memory, as for `Model.predict`, or a list of texts, whose
+        n-grams are hashed (`analyzer`, `ngrams` and `bits`; extra ``text``). A text column of a DataFrame
+        becomes one feature for each value, as in `convert`. For a matrix, store-only settings raise
+        `SettingsError`; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix; a store has its own. Or what `label` is, for AnnData and DataFrames.
-        For several labels a row: a list with a list of labels for each row; or an indicator matrix (array,
-        sparse or DataFrame) of zeros and ones, whose classes are the numbers of its columns, or their names
-        in a DataFrame.
+        Labels of a matrix; a store has its own labels. For AnnData and DataFrames also a name, as for
+        `label`. For several labels per row: a list with a list of labels for each row, or an indicator matrix
+        (array, sparse or DataFrame) of zeros and ones. Its classes are the column numbers, or the column
+        names of a DataFrame.
     groups : array_like, shape (n,), or str, optional
-        The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
-        ``chain``: the rows of a group stand together, in their order. For AnnData in memory also the name of
-        a column of ``obs``. A store has its own.
+        Group of each row of a matrix, such as the sequence of a token, for the loss ``chain``. The rows of a
+        group are adjacent and in order. For AnnData in memory also the name of a column of ``obs``. A store
+        has its own groups.
     out : path, optional
-        Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
+        Run directory to create; required for a store. A matrix has no run; `Model.save` saves its model.
     **settings
-        As `Settings` declares them.
+        See `Settings`.
     keep_data : bool
-        Whether the run keeps the stores that it made of files once it is finished. Without them `resume`
-        cannot add passes, unless it is given a store.
+        Whether a finished run keeps the stores that it converted from files. Without these stores, `resume`
+        can add passes only if it is given a store.
     workers : int, optional
-        Threads that train, never more than splits unless rows are dense and classes many, and that share the
-        reading for the statistics of transforms: by default as many as processors. With a cluster the workers
-        to wait for or, with a local one, the processes to start.
+        Number of threads that train and that compute the statistics of transforms; by default one per
+        processor. Training uses at most one thread per split, unless rows are dense and classes are many.
+        With a cluster, the number of workers to wait for, or of processes to start if the cluster is local.
     cluster : str or path, optional
-        Train on a Dask cluster (extra ``cluster``): the address of its scheduler or its scheduler file, or
-        "local" for processes on this machine. Several splits are its work, and the model is the same. The
-        workers read the store themselves, so `data` must name it on all machines; this process alone writes
-        to `out`.
+        Train on a Dask cluster (extra ``cluster``): the address of its scheduler, its scheduler file, or
+        "local" for processes on this machine. The cluster trains several splits, and the model is the same.
+        The workers read the store themselves, so `data` must name it on all machines. Only this process
+        writes to `out`.
     checkpoint_every : str or float, optional
-        How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
-        text ("8 blocks"). By default when 20 times the time of the last commit has passed, but at least 10 s.
+        Interval between commits: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
+        text ("8 blocks"). The default is 20 times the duration of the last commit, and at least 10 s.
     force : bool
-        Replace an existing run. It is moved to ``NAME.old``, and deleted when the new one has a model.
+        Replace an existing run. It is moved to ``NAME.old``, and deleted when the new run has a model.
     resume_or_start : bool
-        Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
-        run that is finished gives its result again. So a scheduler can repeat one call.
+        Resume the run in `out` if there is one with the same settings and data; start it otherwise. A
+        finished run returns its result again, so a scheduler can repeat one call.
     report : callable, optional
-        Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, and with
-        ``{"event": "ready"}`` when kernels are compiled and loaded; with "C", before the plan, if C was
-        searched for: what was tried, and the accuracy of each; and before that, if transforms or the loss are
-        auto, with "choose", "candidate" for each that is tried, and "chosen".
+        Function called with a dict for each line of ``metrics.jsonl``. Earlier events are "choose",
+        "candidate" and "chosen", if transforms or the loss are auto; "C" with the values tried and their
+        accuracies, if C was searched for; "plan"; and "ready", when kernels are compiled and loaded.
     progress : bool or callable, optional
-        Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
-        than a second, and a line if kernels must be compiled. Or a function, called with a stage ("convert",
-        "choose transform and loss", "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number
-        of rows done (or bytes, of "convert"), and of all. Each pass, and that kernels are compiled, is also a
-        line of `logging` at the level INFO, under the name ``streamsvm``.
+        Whether to show tqdm bars. By default they appear on a terminal and in a notebook, for stages that
+        take more than a second. Or a function, called with a stage ("convert", "choose transform and loss",
+        "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (bytes for
+        "convert"), and the total. Passes and the compilation of kernels are also logged by `logging` at level
+        INFO, under the name ``streamsvm``.
     stop : callable, optional
-        Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
-        training on a matrix, and of a search for C, nothing is kept.
+        Function called after each block; if it returns True, the run commits and raises `Interrupted`. A
+        stopped training on a matrix, or a stopped search for C, keeps nothing.
 
     Returns
     -------
     FitResult or Model
-        For a store, how training ended. For a matrix the model; its ``result`` says how training ended.
+        For a store, the result of the training. For a matrix, the model, whose ``result`` has the result.
 
     Raises
     ------
     SettingsError
-        If a setting is not valid, or does not apply to the data.
+        If a setting is invalid, or does not apply to the data.
     PlanError
-        If the memory budget is too small; `PlanError.needed_memory` is enough.
+        If the memory budget is too small; `PlanError.needed_memory` would suffice.
     StoreError
-        If the store cannot be read, is damaged, or is not fit to train on.
+        If the store cannot be read, is damaged, or is unsuitable for training.
     InputError
-        If a matrix has values that are not finite, or not one label for each row.
+        If a matrix has values that are not finite, or labels do not match its rows.
     RunError
-        If `out` exists, cannot be written, or is in use by another process; with `resume_or_start` if it was
-        begun with other settings or data.
+        If `out` exists, cannot be written, or is in use by another process. With `resume_or_start`, if the
+        run was started with other settings or data.
     ClusterError
-        If the cluster cannot be reached, its workers differ, or they were lost again and again.
+        If the cluster cannot be reached, its workers differ, or workers were lost repeatedly.
     Interrupted
         If `stop` returned True.
     """
@@ -198,18 +196,18 @@ def fit(
 
 
 def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
-    """Take the settings of a kind out of `settings`, in place, and return them."""
+    """Remove the settings of class `kind` from `settings`, in place, and return them."""
     return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
 
 
 def divided(reading: ReadingSettings, applying: Set[str]) -> list[dict[str, Any]]:
-    """Return the settings of reading that are given: those that apply, and the others."""
+    """Return two dicts of the reading settings that differ from defaults: in `applying`, and all others."""
     given = reading.given().items()
     return [{name: value for name, value in given if (name in applying) == own} for own in (True, False)]
 
 
 def check_of_store(out: Any, **of_matrix: Any) -> None:
-    """Raise `SettingsError` if `out` is missing, or an argument is given that only a matrix needs."""
+    """Raise `SettingsError` if `out` is missing, or an argument for matrices is given."""
     if out is None:
         raise wrong_setting(
             "out", "is missing", Remedy("name the run directory to create with {}", Option("out"))
@@ -220,7 +218,7 @@ def check_of_store(out: Any, **of_matrix: Any) -> None:
 
 
 def check_of_matrix(settings: Mapping[str, Any], **of_files: Any) -> None:
-    """Raise `SettingsError` if a setting for stores alone is given, or one of the arguments for files."""
+    """Raise `SettingsError` if a store-only setting, or an argument for files, is given."""
     given = [name for name, value in of_files.items() if value is not None and value is not False]
     found = dict.fromkeys(given, "leave it out, or give a file")
     for name, each in declared(Settings).items():
@@ -231,7 +229,7 @@ def check_of_matrix(settings: Mapping[str, Any], **of_files: Any) -> None:
 
 
 def without_tables(settings: dict[str, Any]) -> dict[str, Any]:
-    """Replace the Python objects among settings by a placeholder, in place; return those replaced."""
+    """Replace Python objects among settings by a placeholder, in place; return the objects by name."""
     tables = {}
     for name, each in declared(Settings).items():
         value = settings.get(name)
@@ -248,33 +246,36 @@ def plan(
     cluster: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Plan what `fit` would hold in memory and on disk, without training.
+    """Plan the memory and disk space of `fit`, without training.
 
     Parameters
     ----------
     data : path or list of paths
-        The store, as for `fit`.
+        Store, as for `fit`.
     **settings
         As in `fit`.
     workers, cluster
-        As in `fit`. No cluster is asked: with `cluster`, splits by rows need no memory here for weights of
-        their own.
+        As in `fit`. The cluster is not contacted. With `cluster`, splits by rows need no memory for their
+        weights on this machine.
 
     Returns
     -------
     dict
-        ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
-        if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average if
-        there is one), ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether
-        weights are stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``,
-        whether most wrong classes of a row have one dual; ``commit_bytes``, of weights that a commit writes
-        at most; ``warning``, None or what is slow about the plan; ``average_warning``, None or the memory
-        that the average needs, for want of which the model is the last iterate; ``order_warning``, None or
-        what is wrong with the order of the labels; ``C_auto``, whether C was chosen from the data; and the
-        settings, in which ``C`` is "auto" if `fit` will choose it on a sample of the rows, and ``split`` is
-        settled, for the reason in ``split_reason``; and ``worker_bytes``, what a worker of a cluster holds
-        beside the program for one split, and ``worker_split_bytes``, what each further one adds at most: None
-        without splits.
+        - ``rows, features, classes, nnz, blocks``: sizes.
+        - ``budget``: `memory`, or the limit of the process if lower; ``planned_bytes``: planned memory.
+        - ``weights_bytes``: size of the weights as a dense matrix, with the average if there is one.
+        - ``mapped_bytes``: the same size if the weights are in files, or 0 with ``weights_in_memory``.
+        - ``sparse``: whether weights are stored sparsely; ``sparse_bytes``: most bytes of them in memory.
+        - ``common_dual``: whether most wrong classes of a row share one dual.
+        - ``commit_bytes``: most bytes of weights that a commit writes.
+        - ``warning``: None, or a warning that the plan is slow or too large.
+        - ``average_warning``: None, or a warning that `memory` has no room for the average.
+        - ``order_warning``: None, or a warning about the order of the labels.
+        - ``C_auto``: whether C was chosen from the data.
+        - ``worker_bytes``: memory of a cluster worker for one split, besides the program, or None.
+        - ``worker_split_bytes``: most memory of the worker for each further split, or None.
+        - All settings: ``C`` is "auto" if `fit` will choose it on a sample of the rows, and ``split`` is
+          resolved, for the reason in ``split_reason``.
 
     Raises
     ------
@@ -303,39 +304,39 @@ def resume(
 ) -> FitResult | OnlineResult:
     """Continue an interrupted run from its last commit, or extend a finished one.
 
-    The result is byte for byte that of a run never interrupted, on the same machine and versions. A run
-    that has made all its passes, or has reached its tolerance, returns the result it has. A finished run
-    of `online` learns from the rows that were added since; one whose stream cannot be read again, such as
-    a pipe, ends at the last commit.
+    The result is byte-identical to that of an uninterrupted run on the same machine with the same versions. A
+    run that has made all its passes, or has reached its tolerance, returns its existing result. A finished
+    run of `online` learns from rows that were added since. If its stream cannot be read again, such as a
+    pipe, the run ends at the last commit.
 
     Parameters
     ----------
     run : path
         Run directory made by `fit` or `online`.
     **settings
-        As `Settings` declares what a new value is.
+        New values of settings, see `Settings`.
     store : path or list of paths, optional
-        Where the store of the run is now, if it was moved; all of them if there were several.
+        Current path of the store, if it was moved; all paths if the run has several stores.
     open_stream : callable, optional
-        Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for streams that are neither stores nor text.
+        Function that makes the stream of an online run from its record, such as
+        ``streamsvm_converters.TextSource.from_record``. Required for streams other than stores and text.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
     Returns
     -------
     FitResult or OnlineResult
-        Depending on what made the run.
+        Result of a run of `fit` or of `online`.
 
     Raises
     ------
     RunError
-        If there is no run, its format is another, its store has changed, all commits are damaged, or
-        passes cannot be added because no duals were kept.
+        If there is no run, its format is unknown, its store has changed, all commits are damaged, or passes
+        cannot be added because no duals were kept.
     InputError
-        If the text, or the store, that an online run has learned from has changed.
+        If the text or store of an online run has changed.
     SettingsError
-        If a setting is not valid, or does not apply to the kind of the run.
+        If a setting is invalid, or does not apply to the kind of run.
     Interrupted
         If `stop` returned True.
     """
@@ -359,32 +360,31 @@ def online(
     stop: Callable[[], bool] | None = None,
     **settings: Any,
 ) -> OnlineResult:
-    """Train in one pass: each row is predicted, then learned from, in the order of the data.
+    """Train in one pass: predict each row, then learn from it, in the order of the data.
 
         result = online("X.npy", labels="y.npy", out="run")
 
-    Nothing is kept of a row, so memory does not depend on the number of rows. The model is the average of
-    the iterates, the t-th of them with weight t.
+    Rows are not stored, so memory does not depend on their number. The model is the average of the iterates,
+    where the t-th iterate has weight t.
 
     Parameters
     ----------
     data : path, list of paths, or Stream
-        A store, AnnData or a dense matrix, as for `fit`, or several; they are read where they lie, in the
-        order of their rows. Or LIBSVM text; or a stream, such as ``streamsvm_converters.TextSource``, which
-        has more options for text, with values in `dtype`.
+        Store, AnnData or dense matrix, as for `fit`, or several, read in place in the order of their rows. Or
+        LIBSVM text. Or a stream with values in `dtype`, such as ``streamsvm_converters.TextSource``, which
+        has more options for text.
     out : path
         Run directory to create.
     **settings
-        As `OnlineSettings` declares them, and for a store `StoreSettings`.
+        See `OnlineSettings`, and for a store `StoreSettings`.
     classes : sequence of str or int, optional
-        All classes, in their order, if not those of the store; a stream has its own.
+        All classes in order, if they are not the classes of the store; a stream has its own classes.
     checkpoint_every : str or float, optional
-        How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
-        text ("8 blocks"). By default when 20 times the time of the last commit has passed, but at least 10 s.
+        As in `fit`; batches are counted as blocks.
     force : bool
         Replace an existing run, as in `fit`.
     report, progress, stop
-        As in `fit`; the number of all rows is None.
+        As in `fit`, except that the total number of rows is None.
 
     Returns
     -------
@@ -393,11 +393,11 @@ def online(
     Raises
     ------
     SettingsError
-        If a setting is not valid.
+        If a setting is invalid.
     PlanError
-        If the weights would be larger than a file can be.
+        If the weights would exceed the maximum size of a file.
     InputError
-        If the stream has no rows, or only one class, or raises it; rows before it are committed.
+        If the stream has no rows, has only one class, or raises `InputError`; rows before it are committed.
     RunError
         If `out` exists, cannot be written, or is in use by another process.
     Interrupted
@@ -419,7 +419,7 @@ def online(
 def _as_stream(
     data: Any, of_store: StoreSettings, dtype: str, classes: Sequence[Any] | None
 ) -> contextlib.AbstractContextManager[Stream]:
-    """Return the rows of a store or of text, or a stream as it is; raise `SettingsError` for a matrix."""
+    """Return the rows of a store or text as a stream; raise `SettingsError` for a matrix."""
     paths = as_paths(data)
     if paths is not None and all(is_read_in_place(copy_address(path, of_store.cache)) for path in paths):
         return StoreStream(paths, of_store, dtype, classes)

@@ -1,4 +1,4 @@
-"""Input files that are not stores: `fit` converts them in its run folder, `online` reads text as a stream."""
+"""Input files other than stores: `fit` converts them in its run folder, `online` reads text as a stream."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from streamsvm.transforms import parse_transforms
 
 Paths = Sequence[str | os.PathLike[str]]
 
-# The others are as in the training data.
+# Options that may differ between held-out and training data.
 _OF_VALID = ("format", "delimiter", "decimal", "labels_as", "multilabel", "on_error")
-# Of a store, too.
+# Settings of stores that a conversion applies, so that training does not.
 _OF_CONVERSION = ("label", "labels", "weights", "hold_out_by", "layer", "raw", "obsm", "join")
 
 
 class _Inputs(NamedTuple):
-    """Files that one store is made of, and the options of their conversion."""
+    """Input files of one store, and the options of their conversion."""
 
     paths: list[str]
     options: dict[str, Any]
 
     @property
     def files(self) -> list[str]:
-        """All files that are read."""
+        """All files that the conversion reads."""
         given = [self.options[name] for name in ("weights", "labels") if name in self.options]
         by = self.options.get("hold_out_by")
         return [*self.paths, *given, *([by] if by is not None and os.path.isfile(by) else [])]
@@ -62,31 +62,32 @@ def converted(
     keep: bool,
     by_tune: bool = False,
 ) -> tuple[Paths, Settings, dict[str, Any]]:
-    """Convert the data, and held-out data, into the folder of a run, unless they are read where they lie.
+    """Convert training and held-out data into the run folder, unless it is read in place.
 
-    Data at addresses is copied before. What a killed conversion left is deleted. If `resume`, and the run,
-    or a search (`by_tune`), has begun, the stores that it has made are used.
+    Remote data is copied first. Leftovers of a killed conversion are deleted. If `resume`, and the run (with
+    `by_tune`, the search) has begun, its stores are used again.
 
     Returns
     -------
     paths : list of path
-        The data to train on, all of which is read where it lies.
+        Training data that can be read in place.
     settings : Settings
-        Those for this data.
+        Settings for this data.
     record : dict
-        Entries of ``run.json``: ``files``, which files each store was made of, and by which options, and
-        ``keep_data``; empty if there were none.
+        Entries of ``run.json``: in ``files`` the input files and options of each store, and ``keep_data``.
+        Empty without conversions.
 
     Raises
     ------
     SettingsError
-        If a setting says how files are read, and there are none to convert, or how a store is.
+        If a conversion setting is given but no file is converted, or a store setting is given for converted
+        files.
     InputError
-        If a file is malformed, or of a kind that is not known.
+        If a file is malformed or of unknown kind.
     StoreError
         If a store cannot be written.
     Interrupted
-        If the callbacks' `stop` returned True.
+        If the `stop` callback returned True.
     """
     read = [*paths, settings.valid]
     if any(path is not None and as_url(path) for path in read):
@@ -113,7 +114,7 @@ def converted(
                 remedy=Remedy("give a store of it, made with {}", Call("convert", options=(Option("like"),))),
             )
         like = run.data if "data" in inputs else paths[0]
-        # The model that training goes on from may have classes that `like` lacks.
+        # The initial model may have classes that `like` lacks.
         alone = settings.from_ and ("data" in inputs or kind_of(inputs["valid"].paths[0]) == "libsvm")
         files = {}
         with _new_folder(run, force=force, by_tune=by_tune):
@@ -136,14 +137,14 @@ def converted(
 
 
 def open_text(record: dict[str, Any]) -> Any:
-    """Open the text that an online run learns from, by the record of the run."""
+    """Open the text input of an online run from the run's record."""
     if "inputs" not in record:
         raise wrong_setting("open_stream", "is missing: give what made the stream")
     return converters().TextSource.from_record(record)
 
 
 def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
-    """Return what is converted, by the name of its store."""
+    """Return the files to convert, by the name of their store."""
     given, found = reading.given(), {}
     groups = {"groups": True} if get_loss(settings.loss).sequences else {}
     if not all(is_trained_in_place(path) for path in paths):
@@ -152,7 +153,7 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
         own = {name: value for name, value in settings.given().items() if name in _OF_CONVERSION}
         found["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
     valid = settings.valid
-    with_data = "data" in found and valid is not None and kind_of(valid) == "lists"  # labels are of its kind
+    with_data = "data" in found and valid is not None and kind_of(valid) == "lists"  # so that labels match
     if valid is not None and (with_data or not is_read_in_place(valid)):
         own = {"label": settings.label, "labels": settings.valid_labels}
         own = {name: value for name, value in own.items() if value is not None}
@@ -169,7 +170,7 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
 
 
 def _check_before(settings: Settings) -> None:
-    """Check what can be checked without the data, before hours may be spent on their conversion."""
+    """Check settings that need no data, because a conversion may take hours."""
     if settings.transform != AUTO:
         parse_transforms(settings.transform)
     for name, each in declared(Settings).items():
@@ -182,7 +183,7 @@ def _check_before(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _new_folder(run: RunDir, *, force: bool, by_tune: bool) -> Iterator[None]:
-    """Hold the lock of the folder of a new run; after an error an empty one gives way to the older run."""
+    """Lock the folder of a new run; after an error, remove it if empty and restore the replaced run."""
     with entered(run, force=force, by_tune=by_tune):
         try:
             yield
@@ -199,7 +200,7 @@ def _is_pipe(path: str) -> bool:
 
 
 def _facts(files: Sequence[str], known: Sequence[Any] = ()) -> list[Any]:
-    """Return name, size and hash of files unless these are known; None for pipes, which are read once."""
+    """Return name, size and hash of each file unless `known`; None for a pipe, which is read only once."""
     found = []
     for path, fact in itertools.zip_longest(files, known):
         with durable.os_errors_as(InputError, path, "read"):
@@ -208,7 +209,7 @@ def _facts(files: Sequence[str], known: Sequence[Any] = ()) -> list[Any]:
 
 
 def _convert(inputs: _Inputs, out: Path, settings: Settings, how: Execution, **options: Any) -> list[Any]:
-    """Convert files, and return the facts about them."""
+    """Convert files; return their names, sizes and hashes."""
 
     def progress(stage: str, done: int, total: int | None) -> None:
         if how.callbacks.stop():

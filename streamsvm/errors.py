@@ -1,7 +1,7 @@
-"""The exceptions that the library raises for anything a user can cause or repair.
+"""Errors and warnings about anything that a user can cause or repair.
 
-A message says what is wrong and where. A `Remedy` says what to do about it, and holds settings and functions
-as data: ``str(error)`` words them for Python (``memory=5_242_880``), and the command line for a shell
+A message says what is wrong and where. A `Remedy` says what to do. It holds settings and functions as data,
+because ``str(error)`` words them for Python (``memory=5_242_880``) and the command line for a shell
 (``--memory 5M``).
 """
 
@@ -21,15 +21,7 @@ _INNER = {"streamsvm", "streamsvm_converters", "contextlib", "functools", "sklea
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """Parameter of a function and the value to give it: ``memory=5_242_880``.
-
-    Attributes
-    ----------
-    name : str
-        The parameter's name in Python.
-    value : object, optional
-        Left out (``...``) where the message does not know it.
-    """
+    """Parameter of a function and its value, such as ``memory=5_242_880``; ``...`` if unknown."""
 
     name: str
     value: Any = ...
@@ -44,16 +36,7 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Call of a function of the library that is also a command: ``resume("run")``.
-
-    Attributes
-    ----------
-    function : str
-        Name of the function, and of the command: ``fit``, ``resume``, ``convert``, ...
-    argument : path, optional
-        The first argument, if the message knows it.
-    options : tuple of Option
-    """
+    """Call of a function that is also a command, such as ``resume("run")``; `argument` is None if unknown."""
 
     function: str
     argument: str | os.PathLike[str] | None = None
@@ -70,19 +53,10 @@ def _shown(value: Any) -> str:
 
 
 class Remedy:
-    """Advice to the user, in words and data.
+    """Advice to the user, as text with parameters and calls.
 
-    Parameters
-    ----------
-    words : str
-        With one ``{}`` for each of `parts`, as in ``Remedy("give at least {}", Option("memory", 2**20))``;
-        without parts, braces stand for themselves.
-    *parts : Option or Call
-
-    Attributes
-    ----------
-    words : str
-    parts : tuple of Option and Call
+    `words` has one ``{}`` for each of `parts`, as in ``Remedy("give at least {}", Option("memory", 2**20))``.
+    Without parts, braces are literal.
     """
 
     def __init__(self, words: str, *parts: Option | Call) -> None:
@@ -94,13 +68,13 @@ class Remedy:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Names and values of the options, as far as their values are known: ready for another call."""
+        """Options with known values, as keyword arguments for another call."""
         options = [part for part in self.parts if isinstance(part, Option)]
         return {option.name: option.value for option in options if option.value is not ...}
 
     @classmethod
     def join(cls, remedies: Iterable[Self], separator: str = ", or ") -> Self:
-        """Join several remedies, each of which helps, to one."""
+        """Join alternative remedies into one."""
         remedies = list(remedies)
         joined = cls("", *(part for remedy in remedies for part in remedy.parts))
         joined.words = separator.join(remedy.words for remedy in remedies)
@@ -108,13 +82,9 @@ class Remedy:
 
 
 class Message(str):
-    """One line for the user, as text for Python; also the message of a warning in a report or result.
+    """Line of text for the user, worded for Python; also the message of a warning in a report or result.
 
-    Attributes
-    ----------
-    problem : str
-        The error and its place, without the remedy.
-    remedy : Remedy or None
+    `problem` has the error and its place, without the remedy.
     """
 
     problem: str
@@ -127,7 +97,7 @@ class Message(str):
 
 
 class _WithRemedy(Exception):
-    """Base of errors and warnings: the first argument is a `Message`."""
+    """Base class of errors and warnings; the first argument becomes a `Message`."""
 
     def __init__(self, message: str = "", *, remedy: Remedy | None = None) -> None:
         self.message = message if isinstance(message, Message) else Message(message, remedy)
@@ -136,32 +106,27 @@ class _WithRemedy(Exception):
 
 
 class StreamsvmError(_WithRemedy):
-    """Base class: the message is one line that says what is wrong, where, and what to do.
+    """Base class of errors: one line says what is wrong, where, and what to do.
 
-    Parameters
-    ----------
-    message : str
-        What is wrong, and where.
-    remedy : Remedy, optional
-        What to do about it; ``str`` of the error has it after a semicolon.
+    `message` has the problem and its place; ``str(error)`` appends the advice `remedy` after a semicolon.
     """
 
 
 class InputError(StreamsvmError):
-    """Input text that cannot be understood (names file, line, column and token)."""
+    """Invalid input; for text, the message names file, line, column and token."""
 
 
 class StoreError(StreamsvmError):
-    """A store that is missing, incomplete, damaged or does not fit (names array and chunk)."""
+    """Missing, incomplete, damaged or unsuitable store; the message names array and chunk."""
 
 
 class PlanError(StreamsvmError):
-    """Settings that cannot work, such as a memory budget that is too small for the longest row.
+    """Settings that cannot work, such as a memory budget too small for the longest row.
 
     Attributes
     ----------
     needed_memory : int or None
-        The budget in bytes that would be enough, if memory is the reason. It is also the remedy.
+        Sufficient memory budget in bytes, if memory is the reason; it is also the default remedy.
     """
 
     def __init__(
@@ -175,7 +140,7 @@ class PlanError(StreamsvmError):
 
 @contextmanager
 def part_of_memory(parts: int) -> Iterator[None]:
-    """Let errors name the whole budget where only one of `parts` equal parts of it was passed on."""
+    """Multiply the needed memory of a `PlanError` by `parts`, the number of parts of the whole budget."""
     try:
         yield
     except PlanError as error:
@@ -185,12 +150,12 @@ def part_of_memory(parts: int) -> Iterator[None]:
 
 
 class SettingsError(PlanError):
-    """A setting that is invalid whatever the data is, such as a negative C.
+    """Setting that is invalid or does not apply, such as a negative C.
 
     Attributes
     ----------
     setting : str or None
-        Its name, if the message names it.
+        Name of the setting, if the message names it.
     """
 
     def __init__(
@@ -201,44 +166,44 @@ class SettingsError(PlanError):
 
 
 def wrong_setting(name: str, problem: str, remedy: Remedy | None = None) -> SettingsError:
-    """Return the error about a setting whose message begins with its name: ``C must be positive``."""
+    """Return an error whose message begins with the name of the setting: ``C must be positive``."""
     return SettingsError(f"{name} {problem}", remedy=remedy, setting=name)
 
 
 class RunError(StreamsvmError):
-    """A run directory that is missing, in use, damaged, or belongs to other data."""
+    """Run directory that is missing, in use, damaged, or belongs to other data."""
 
 
 class ClusterError(StreamsvmError):
-    """A cluster that is not there, whose workers differ, or that lost what it worked on."""
+    """Cluster that cannot be reached, has differing workers, or loses workers repeatedly."""
 
 
 class ModelError(StreamsvmError):
-    """A model folder that is missing, damaged, or does not fit the data."""
+    """Model that is missing, damaged, cannot be exported, or does not fit the data."""
 
 
 class FeatureError(StreamsvmError):
-    """Raised if data and model have no feature name in common, or the data lacks a column of a table."""
+    """Data that shares no feature name with the model, or lacks a column of the model's table."""
 
 
 class Interrupted(StreamsvmError):
-    """Training stopped on request, after a commit from which `resume` continues."""
+    """Training stopped on request; `resume` continues a run from its last commit."""
 
 
 class StreamsvmWarning(_WithRemedy, UserWarning):
-    """Something that does not stop the work: one line that says what, where and what to do."""
+    """Base class of warnings; the message is one line that says what, where and what to do."""
 
 
 class ConvergenceWarning(StreamsvmWarning):
-    """A model that is far from optimal: the tolerance was not reached, or all its weights are 0."""
+    """Model far from optimal: the tolerance was not reached, or all weights are 0."""
 
 
 class ScaleWarning(StreamsvmWarning):
-    """Training data whose features differ so much in scale that the largest hide the others."""
+    """Training data with features of such different scales that the largest hide the others."""
 
 
 def warn(warning: StreamsvmWarning | str, remedy: Remedy | None = None) -> None:
-    """Issue a warning that points at the user's line: the first one outside this project."""
+    """Issue a warning that points at the user's line, the first one outside `_INNER`."""
     if isinstance(warning, str):
         warning = StreamsvmWarning(warning, remedy=remedy)
     frame, level = sys._getframe(), 1
@@ -249,7 +214,7 @@ def warn(warning: StreamsvmWarning | str, remedy: Remedy | None = None) -> None:
 
 @contextmanager
 def extra(error: type[StreamsvmError], problem: str, name: str) -> Iterator[None]:
-    """Turn the lack of a package into `error`, which says that the extra `name` has it."""
+    """Convert an `ImportError` to `error`, with the command that installs the extra `name`."""
     try:
         yield
     except ImportError:

@@ -1,4 +1,4 @@
-"""Describe data, a run or a model, and check whether it is intact."""
+"""Description and verification of data, runs and models."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from streamsvm.base import durable, format
 from streamsvm.base.converters import converters
 from streamsvm.errors import RunError, StreamsvmError
 
-_SHOWN_CLASSES, _SHOWN_FEATURES = 8, 5  # of a model: classes, and features of each
-_READ_ATTEMPTS = 20  # to read a commit before the process that trains the run replaces it
+_SHOWN_CLASSES, _SHOWN_FEATURES = 8, 5  # classes described, and features of each class
+_READ_ATTEMPTS = 20  # because a training process replaces commits
 
 
 def inspect(
@@ -24,31 +24,31 @@ def inspect(
 ) -> dict[str, Any]:
     """Describe data, a run or a model.
 
-    Without `verify`, only text and tables are read to their end, and only ``.npz`` that is sparse or
-    compressed, and CSC with `label`, are loaded. Half of the free memory must hold such a matrix twice.
+    Without `verify`, only text and tables are read completely. Sparse or compressed ``.npz``, and CSC with
+    `label`, are loaded into memory; half of the free memory must hold twice their size.
 
     Parameters
     ----------
     path : path
     verify : bool
-        Read everything and check every checksum. A model is always checked.
+        Read everything and verify every checksum. Models are always verified.
     label : str, optional
-        Column with the labels of a table, or of AnnData that convert did not write: the data is described as
-        `streamsvm.fit` trains on it.
+        Column with the labels of a table, or of AnnData not written by convert. The description is then of
+        the rows that `streamsvm.fit` trains on.
     progress : callable, optional
-        Called with a stage, the number of units done, and of all units.
+        Function called with a stage, the number of units done, and the total.
 
     Returns
     -------
     dict
-        ``kind`` ("store", "run", "model" or a kind of file) and a description, which depends on the kind. Of
-        data it has the rows ``n`` and, where they are known, the features ``d``, ``nnz``, ``classes`` and
-        ``columns``; of a run the accuracies, gap, seconds and sizes of the data as ``result``.
+        ``kind`` ("store", "run", "model" or a kind of file) and a description that depends on the kind. Data
+        has the number of rows ``n`` and, if known, of features ``d``, ``nnz``, ``classes`` and ``columns``. A
+        run has accuracies, gap, seconds and data sizes in ``result``.
 
     Raises
     ------
     StreamsvmError
-        If it is none of these, or damaged; names the array and chunk, or the file.
+        If `path` is of another kind or damaged; the message names the array and chunk, or the file.
     """
     from streamsvm.store.kinds import TABLES, TITLES, kind_of
 
@@ -113,7 +113,7 @@ def _store(
 
 
 def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], None] | None) -> dict[str, Any]:
-    """Describe a run, again if another process replaced what was being read."""
+    """Describe a run, again if another process replaced its files meanwhile."""
     from streamsvm.run.directory import RunDir
 
     run = RunDir(path)
@@ -130,7 +130,7 @@ def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], No
             "try again when it has stopped, or train with less frequent commits"
         )
     damage = found["damage"]
-    for store in run.stores() if verify else ():  # that the run made of files
+    for store in run.stores() if verify else ():  # converted from files
         try:
             if store.exists():
                 inspect(store, verify=True, progress=progress)
@@ -153,7 +153,7 @@ def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
     online = record.get("kind") == format.ONLINE
     commits: list[str] = []
     damage: list[str] = []
-    learned: dict[str, int] = {}  # rows of an online run at its commit, which can be more than were reported
+    learned: dict[str, int] = {}  # rows at the commit of an online run; reports lag behind
     if run.has_commit:
         try:
             position = read_commit(run, verify=verify)

@@ -1,6 +1,6 @@
-"""Pictures of runs and predictions, as matplotlib axes (extra ``plot``).
+"""Plots of runs and predictions with matplotlib (extra ``plot``).
 
-Each function draws into `ax`, or into new axes, and returns them::
+Each function draws into `ax` or into new axes, and returns the axes::
 
     from streamsvm import evaluate, plot
 
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["accuracy", "answered", "confusion", "convergence", "progressive"]
 
-# Colours that colour-blind people tell apart, dark enough on white.
+# Colours that colour-blind people can distinguish, dark enough on white.
 _BLUE, _ORANGE, _GREY = "#0067a5", "#b84a00", "#6e7781"
 _STYLES = ((_BLUE, "-"), (_ORANGE, "--"), (_GREY, ":"))
-_MAX_CLASSES = 20  # of a confusion matrix, which then fits a screen of 1,280 pixels
-_MAX_MARKERS = 30  # points of a curve that are marked
+_MAX_CLASSES = 20  # so that a confusion matrix fits a screen of 1,280 pixels
+_MAX_MARKERS = 30  # longer curves have no markers
 
 
 def check_matplotlib() -> None:
-    """Raise `StreamsvmError` unless matplotlib can be imported."""
     with extra(StreamsvmError, "pictures are drawn by matplotlib, which is not installed", "plot"):
         import matplotlib.axes  # noqa: F401
 
@@ -49,14 +48,14 @@ def convergence(
     Parameters
     ----------
     run : path, FitResult or Model
-        A run directory, also of a run in progress, or what `streamsvm.fit` returned.
+        Run directory, also of a run in progress, or result of `streamsvm.fit`.
     ax : matplotlib Axes, optional
     of : {"gap", "objective"}
-        The gap is on a log scale, which leaves out values that are not above 0. The exact one is drawn where
-        it was measured, for the average of the iterates as well, and an estimate from the passes themselves
-        in grey. A primal that was measured only once is drawn by its estimates.
+        Quantity to draw. The gap has a log scale, without values of 0 or less. Exact gaps of the last iterate
+        and the average are drawn where they were measured; the estimate from the passes is grey. If the
+        primal was measured only once, its estimates are drawn.
     by : {"pass", "seconds"}
-        Against passes, or against seconds of training; measuring is not counted.
+        Horizontal axis: passes, or seconds of training without measurements.
 
     Returns
     -------
@@ -65,9 +64,9 @@ def convergence(
     Raises
     ------
     RunError
-        If there is no such run, or no pass is done.
+        If there is no such run, or it has finished no pass.
     SettingsError
-        If `of` or `by` is not valid.
+        If `of` or `by` is invalid.
     """
     history = history_of(run)
     for name, value, choices in (("of", of, ("gap", "objective")), ("by", by, ("pass", "seconds"))):
@@ -114,7 +113,7 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
     Raises
     ------
     RunError
-        If there is no such run, or it measured no accuracy of a pass.
+        If there is no such run, or it has no accuracy of a pass.
     """
     history = history_of(run)
     names = {"last_iterate_valid_accuracy": "valid, last iterate", "valid_accuracy": "valid"}
@@ -125,24 +124,24 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
 
 
 def progressive(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw the progressive accuracy: of each row of the first pass, just before it was learned from.
+    """Draw the progressive accuracy: each row of the first pass is predicted just before it is learned.
 
     Parameters
     ----------
     run : path, FitResult, OnlineResult or Model
-        Also a run over a stream.
+        As for `convergence`, or an online run.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
-        With the rows on a log scale.
+        Axes with the number of rows on a log scale.
 
     Raises
     ------
     RunError
-        If there is no such run, or it has no progressive accuracy: none was reported yet, or the order of the
-        labels, or a start at the means of the classes, makes it no estimate.
+        If there is no such run, or it has no progressive accuracy. It is not measured if the order of the
+        labels, or a start at the class means, would bias it.
     """
     history = history_of(run)
     first = [record for record in history.passes if record.get("pass") == 1]
@@ -158,24 +157,24 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
 
 
 def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw the confusion matrix of labelled data: the rows of each true class by predicted class.
+    """Draw the confusion matrix of labelled data: true classes by predicted classes.
 
     Parameters
     ----------
     evaluation : Evaluation
-        What `streamsvm.evaluate` returned for rows with one label each.
+        Result of `streamsvm.evaluate` for rows with one label each.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
-        Of more than 20 classes, the 20 with the lowest F1. The columns have the numbers of the rows. The
-        darker a cell, the larger its share of the true class.
+        Matrix of at most 20 classes, those with the lowest F1. Columns have the numbers shown in the labels
+        of the rows. A darker cell is a larger share of its true class.
 
     Raises
     ------
     ModelError
-        If it is no evaluation of rows with one label each.
+        If `evaluation` is not an evaluation of rows with one label each.
     """
     check_matplotlib()
     counts = getattr(evaluation, "counts", None)
@@ -211,18 +210,18 @@ def answered(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     evaluation : Evaluation
-        What `streamsvm.evaluate` returned for a model that has probabilities.
+        Result of `streamsvm.evaluate` for a model with probabilities.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
-        With the thresholds of a calibrated model, marked by their accuracies.
+        Curve on which each threshold of a calibrated model is marked with its target accuracy.
 
     Raises
     ------
     ModelError
-        If it is no evaluation of probabilities.
+        If the evaluation has no probabilities.
     """
     found = getattr(evaluation, "answered", None)
     if found is None:
@@ -238,7 +237,7 @@ def answered(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def matrix_size(n_classes: int) -> tuple[float, float]:
-    """Return the width and height of a confusion matrix in inches."""
+    """Return width and height of a confusion matrix in inches."""
     n = min(n_classes, _MAX_CLASSES)
     return 3.2 + 0.45 * n, 1.1 + 0.28 * n
 
@@ -257,7 +256,7 @@ def _axes(ax: Axes | None, size: tuple[float, float] = (5, 3.2)) -> Axes:
 def _curves(
     ax: Axes | None, records: list[dict[str, Any]], x: str, names: dict[str, str], empty: str
 ) -> Axes:
-    """Draw numbers of `records`, by their `names`, against `x`; raise `RunError` if there are none."""
+    """Draw a curve for each key of `names` against `x`; raise `RunError` if no record has values."""
     curves = {name: points(records, x, key) for key, name in names.items()}
     if not any(xs for xs, _ in curves.values()):
         raise RunError(empty)
@@ -270,7 +269,7 @@ def _curves(
 
 
 def _finish(ax: Axes, x: str, y: str, *, percent: bool = False) -> Axes:
-    """Name the axes `x` and `y`, with plain numbers as ticks; add a legend unless there is only one curve."""
+    """Label the axes, format the ticks as plain numbers, and add a legend for several curves."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
     ax.set(xlabel=x, ylabel=y)

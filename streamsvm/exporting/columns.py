@@ -1,4 +1,4 @@
-"""Columns of the table that a model takes: as records, and as a transformer of scikit-learn."""
+"""Columns of the table that a model takes, as records and as a scikit-learn transformer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from streamsvm.model.model import Model
 
 
 def table_columns(model: Model, program: str) -> list[dict[str, Any]]:
-    """Return the records of the columns (docs/formats.md), none if the model takes a matrix.
+    """Return the column records (docs/formats.md); none for a model of a matrix.
 
-    Raises `ModelError`, which names `program`, for columns that are neither numbers nor categories.
+    Raises `ModelError`, which names `program`, for columns of text or dates.
     """
     encoding = model.record.get("encoding") or {"columns": []}
     columns: list[dict[str, Any]] = encoding["columns"]
@@ -28,7 +28,7 @@ def table_columns(model: Model, program: str) -> list[dict[str, Any]]:
 def raw_transformer(model: Model) -> Any:
     """Make a fitted ``HashingVectorizer`` of texts or ``ColumnTransformer`` of DataFrames; None for a matrix.
 
-    Successive columns of a kind have one transformer. Categories that are numbers or booleans are compared as
+    Adjacent columns of the same type share one transformer. Numeric and boolean categories are compared as
     numbers, because a DataFrame may hold them as integers, floats or text.
     """
     if model.takes_texts and len((encoding := model.record["encoding"]["text"])["columns"]) == 1:
@@ -48,7 +48,7 @@ def raw_transformer(model: Model) -> Any:
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
 
-    parts: list[tuple[str, str, list[Any]]] = []  # kind, name and categories
+    parts: list[tuple[str, str, list[Any]]] = []  # kind, name, and categories or fill value
     for column in columns:
         kind, values = column["type"], column.get("values", [column.get("fill", 0.0)])
         if kind == "category":
@@ -60,14 +60,15 @@ def raw_transformer(model: Model) -> Any:
             parts.append(("missing", column["name"], values))
     row = pandas.DataFrame({name: values[:1] for _, name, values in parts})
     apply = partial(preprocessing.FunctionTransformer, feature_names_out="one-to-one")
-    as_objects = [apply(methodcaller("astype", dtype)) for dtype in (float, object)]  # which need no order
+    # OneHotEncoder requires sorted categories for numbers, but not for objects.
+    as_objects = [apply(methodcaller("astype", dtype)) for dtype in (float, object)]
     transformers: list[tuple[str, Any, list[str]]] = []
     for kind, members in itertools.groupby(parts, itemgetter(0)):
         _, names, categories = zip(*members, strict=True)
         one_hot = preprocessing.OneHotEncoder(categories=list(categories), handle_unknown="ignore")
         made = {
             "number": "passthrough",
-            "filled number": SimpleImputer(),  # with the means of the one row that it is fitted to
+            "filled number": SimpleImputer(),  # fitted to one row, so that its means are the fill values
             "missing": apply(pandas.isna),
             "category": one_hot,
             "category of numbers": pipeline.make_pipeline(*as_objects, one_hot),

@@ -1,4 +1,4 @@
-"""Export of a model as a fitted scikit-learn estimator, in a file of joblib."""
+"""Export of a model as a fitted scikit-learn estimator, in a joblib file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from streamsvm.exporting.columns import raw_transformer
 from streamsvm.exporting.folding import Cosines, FoldedModel, Step, fold, two_class_difference
 from streamsvm.model.model import Model
 
-_MAX_DENSE = 2**24  # coefficients: more may be a sparse matrix
+_MAX_DENSE = 2**24  # coefficients; a larger matrix may be sparse
 
 
 def write_estimator(model: Model, path: Path, *, prune: float) -> None:
-    """Write a fitted ``LinearSVC``, or a ``Pipeline`` that ends in one if data are encoded or transformed.
+    """Write a fitted ``LinearSVC``, or a ``Pipeline`` that ends in one if data is encoded or transformed.
 
-    Everything in it is of scikit-learn or pandas, so that it is loaded without streamsvm. Of two classes
-    there is one row of coefficients, for the second one. Large coefficients are a SciPy matrix if that is
-    smaller, as ``LinearSVC.sparsify`` makes them: rows to predict should then be sparse, or of float64.
+    The file loads without streamsvm, because it contains only objects of scikit-learn and pandas. For two
+    classes there is one row of coefficients, for the second class. Large coefficients become a SciPy matrix
+    if that is smaller, as by ``LinearSVC.sparsify``; rows to predict should then be sparse, or float64.
 
-    Raises
-    ------
-    ModelError
-        If scikit-learn, or pandas for a table, is not installed, or has no transformer for a transform or a
-        column.
+    Raises `ModelError` if scikit-learn, or pandas for a table, is not installed, or if scikit-learn has no
+    transformer for a transform or a column.
     """
     with extra(ModelError, "sklearn needs scikit-learn, which is not installed", "sklearn"):
         import joblib
@@ -38,10 +35,10 @@ def write_estimator(model: Model, path: Path, *, prune: float) -> None:
         step.n_features_in_ = model.n_features_in_
     steps.append(_linear_svc(model, folded))
     if raw is not None:
-        if any(getattr(step, "with_mean", False) for step in steps):  # which takes no sparse rows
+        if any(getattr(step, "with_mean", False) for step in steps):  # such steps reject sparse rows
             raw.sparse_output_ = False
         steps.insert(0, raw)
-    elif model.feature_names_in_ is not None:  # the later steps are given arrays, without names
+    elif model.feature_names_in_ is not None:  # later steps receive arrays without names
         steps[0].feature_names_in_ = model.feature_names_in_.copy()
     joblib.dump(steps[0] if len(steps) == 1 else make_pipeline(*steps), path)
 
@@ -63,7 +60,6 @@ def _linear_svc(model: Model, folded: FoldedModel) -> Any:
 
 
 def _transformers(step: Step, model: Model) -> list[Any]:
-    """Make fitted transformers of scikit-learn that do what a step does."""
     from sklearn import preprocessing
 
     if isinstance(step, np.ndarray):
@@ -76,7 +72,7 @@ def _transformers(step: Step, model: Model) -> list[Any]:
         return [preprocessing.Normalizer("l2")]
     if step.name == "binarize":
         return [preprocessing.Binarizer()]
-    if step.name == "normalize":  # of values that are not negative, the sum is their l1 norm
+    if step.name == "normalize":  # the sum of non-negative values is their l1 norm
         target = np.full(model.n_features_in_, step.target)  # type: ignore[attr-defined]
         return [preprocessing.Normalizer("l1"), _scaling(target, np.zeros_like(target))]
     raise ModelError(f"the model transforms rows by {step.name}, which scikit-learn has no transformer for")
@@ -92,12 +88,12 @@ def _sampler(step: Cosines) -> Any:
 
 
 def _scaling(factors: np.ndarray, added: np.ndarray) -> Any:
-    """Make a scaler of columns, which subtracts its ``mean_`` and divides by its ``scale_``."""
+    """Make a scaler of columns, which subtracts ``mean_`` and divides by ``scale_``."""
     from sklearn.preprocessing import StandardScaler
 
-    scaler = StandardScaler(with_mean=bool(added.any()))  # with a mean it takes no sparse rows
+    scaler = StandardScaler(with_mean=bool(added.any()))  # with a mean it rejects sparse rows
     with np.errstate(divide="ignore"):
-        scaler.scale_ = 1 / factors  # infinite for features that are not selected
+        scaler.scale_ = 1 / factors  # infinite for unselected features
     scaler.mean_ = -added / np.where(factors != 0, factors, 1.0)
     scaler.var_ = scaler.scale_**2
     scaler.n_samples_seen_ = 1

@@ -20,7 +20,7 @@ Format = Literal["liblinear", "sklearn", "onnx", "streamsvm"]
 _FORMATS: tuple[str, ...] = get_args(Format)
 _WRITERS: dict[str, Any] = {"liblinear": write_liblinear, "sklearn": write_estimator, "onnx": write_onnx}
 _SUFFIXES = {".joblib": "sklearn", ".onnx": "onnx", ".txt": "liblinear", ".model": "liblinear"}
-_ONE_LABEL = {"liblinear": "LIBLINEAR", "sklearn": "LinearSVC"}  # which predict one label a row
+_ONE_LABEL = {"liblinear": "LIBLINEAR", "sklearn": "LinearSVC"}  # predict one label per row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Exported:
     bytes : int
         Size of all files.
     numbers : dict of str to int, or None
-        The number that stands for each class, if LIBLINEAR could not have its label.
+        Number of each class, if labels could not be written for LIBLINEAR.
     """
 
     path: str
@@ -52,37 +52,36 @@ def export_model(
     dtype: Literal["float16", "float32"] | None = None,
     force: bool = False,
 ) -> Exported:
-    """Write a model for another program, or a smaller one for this.
+    """Write a model for another program, or a smaller copy for this one.
 
     Parameters
     ----------
     model : Model or path
-        A path of a model folder or a run.
+        Model, model folder or run directory.
     path : path
-        File to write; of the format ``"streamsvm"`` a folder.
+        File to write; a folder for the format ``"streamsvm"``.
     format : str, optional
-        By default by the suffix of `path`.
+        By default according to the suffix of `path`.
 
         ``"liblinear"`` (.txt, .model)
-            Text that LIBLINEAR's ``predict`` reads, with the features numbered as in the text that was
-            trained on. Labels that are no whole numbers are numbered, with a warning, and listed in a file
-            beside it.
+            Text for LIBLINEAR's ``predict``, with the feature numbers of the training text. Labels other than
+            whole numbers are numbered, with a warning, and listed in a second file.
         ``"sklearn"`` (.joblib)
-            A fitted ``LinearSVC`` of scikit-learn, or a ``Pipeline`` that ends in one, for ``joblib.load``;
-            it does not need streamsvm. For a model of a table the pipeline takes a DataFrame of pandas with
-            its columns, in any order and among others; for a model of one column of text it takes texts.
+            Fitted ``LinearSVC`` of scikit-learn, or ``Pipeline`` that ends in one, for ``joblib.load``,
+            without streamsvm. For a model of a table, the pipeline takes a pandas DataFrame that contains its
+            columns in any order. For a model of one text column, it takes texts.
         ``"onnx"`` (.onnx)
-            A graph from dense rows ``X`` to ``label`` (int64 if the classes are integers, else text) and
-            ``scores``, and to ``probabilities`` if the model has any. To ``scores`` alone if the rows of the
-            training had several labels. For a model of a table the graph has, instead of ``X``, an input of
-            shape (n, 1) for each column, with its name: float64, NaN where a number is missing; or strings,
-            empty where a category is missing. Whole numbers that are categories have no point.
+            Graph from dense rows ``X`` to ``label`` (int64 if the classes are integers, else text),
+            ``scores`` and, if the model has them, ``probabilities``. A model of several labels per row has
+            only ``scores``. For a model of a table, the graph has, instead of ``X``, one input of shape (n,
+            1) for each column, with the column's name: float64 with NaN for missing numbers, or strings,
+            empty for missing categories. Categories that are whole numbers have no decimal point.
         ``"streamsvm"``
-            A model folder, as ``Model.save`` writes it.
+            Model folder, as by ``Model.save``.
     prune : float
         As for ``Model.save``.
     dtype : {"float16", "float32"}, optional
-        Of ``"streamsvm"``: as for ``Model.save``.
+        As for ``Model.save``; only for ``"streamsvm"``.
     force : bool
         Replace the file or folder at `path`.
 
@@ -93,29 +92,28 @@ def export_model(
     Raises
     ------
     SettingsError
-        If a parameter is not valid, or does not apply to the format.
+        If a parameter is invalid, or does not apply to the format.
     ModelError
-        If the model cannot be loaded, the format cannot hold its transforms, its columns or several labels a
-        row, it is one of sequences, a file is there and `force` is not given, or it cannot be written.
+        If the model cannot be loaded, or the format cannot hold its transforms, its columns, several labels
+        per row, or sequences. Also if a file exists without `force`, or cannot be written.
 
     Warns
     -----
     StreamsvmWarning
-        If the numbers of classes or features are not those of the data.
+        If the numbers of classes or features differ from those in the data.
 
     Notes
     -----
     The transforms ``center``, ``scale``, ``idf``, ``df``, ``select`` and ``bias`` become part of the
-    coefficients and intercepts.
-    ``l2``, ``log1p``, ``normalize``, ``binarize`` and ``fourier`` can be exported to ``"sklearn"`` and
-    ``"onnx"``, ``clip`` to ``"onnx"``. No other program checks that rows are counts, as the transform
-    ``counts`` does.
+    coefficients and intercepts. ``l2``, ``log1p``, ``normalize``, ``binarize`` and ``fourier`` can be
+    exported to ``"sklearn"`` and ``"onnx"``, ``clip`` to ``"onnx"``. No other program checks that rows are
+    counts, as the transform ``counts`` does.
 
-    Values of categories that the training data lacked become no feature. If all values of a category are
-    numbers, scikit-learn's pipeline compares numbers, and text that is none is an error.
+    Categories that did not occur in training become no feature. If all values of a category are numbers,
+    scikit-learn's pipeline compares numbers and rejects other text.
 
-    Scores of other programs are sums in another order or in another precision: labels are the same unless
-    two scores are equal but for rounding.
+    Other programs sum in another order or precision. Their labels are the same unless two scores differ only
+    by rounding.
     """
     kind = format or _SUFFIXES.get(Path(path).suffix.lower())
     if kind not in _FORMATS:
@@ -144,7 +142,7 @@ def export_model(
         numbered = _WRITERS[kind](loaded, aside, prune=prune)
     size = target.stat().st_size
     if kind == "liblinear" and numbered is None:
-        durable.remove(beside)  # of a model that was here before
+        durable.remove(beside)  # left by an earlier export
     if numbered is not None:
         with durable.os_errors_as(ModelError, beside, "written"), durable.replacing(beside) as aside:
             size += aside.write_bytes("".join(f"{n}\t{label}\n" for label, n in numbered.items()).encode())

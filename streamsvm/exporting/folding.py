@@ -1,9 +1,10 @@
-"""Folding of linear transforms into a model's coefficients, which leaves the steps that are not linear.
+"""Folding of linear transforms into the coefficients of a model; nonlinear steps remain.
 
-Weights of features (scale, idf, df), means (center) and a selection are affine maps of columns, and become
-part of coefficients and intercepts if no other step follows them. With them as vectors, and features that are
-not selected at 0, all steps keep the width of the data: any program that can multiply and add columns can
-follow them. Random Fourier features, the last step, have a matrix with a row for each column of the data.
+Feature weights (scale, idf, df), means (center) and selections are affine maps of columns. They become part
+of the coefficients and intercepts if no nonlinear step follows. Otherwise they are vectors of factors and
+summands, with zeros for unselected features, so that all steps have the width of the data and any program can
+multiply and add columns. Random Fourier features, the last step, have a matrix with one row for each column
+of the data.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ Step = Transform | np.ndarray | Cosines
 class FoldedModel(NamedTuple):
     """Steps and coefficients: the scores of x are ``steps(x) @ coef + intercept``."""
 
-    steps: list[Step]  # in their order; an array, float64 of shape (2, n_features): factors and summands
+    steps: list[Step]  # in order; an array, float64 (2, n_features), has factors and summands
     coef: Any  # scipy.sparse.csr_array of float64, shape (n_features or D, n_classes), without zeros
     intercept: np.ndarray  # (n_classes,) float64
-    bias: float | None  # the constant feature whose coefficients times this are the intercepts; None: 0
+    bias: float | None  # value of the constant feature; None if intercepts are 0
 
 
 def fold(model: Model, prune: float = 0.0) -> FoldedModel:
     """Fold the linear transforms of a model into its coefficients.
 
-    `prune` is as for `Model.save`. Raises `ModelError` if the model hashes features, or is one of sequences.
+    `prune` is as for `Model.save`. Raises `ModelError` for a model of hashed features or of sequences.
     """
     import scipy.sparse
 
@@ -67,7 +68,7 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
                 columns = columns[transform.array]
             array[columns] = 1 if isinstance(transform, Select) else transform.array
             last = last - [0 * array, array] if isinstance(transform, Center) else last * array
-        elif not isinstance(transform, Counts):  # which only checks
+        elif not isinstance(transform, Counts):  # it only checks rows
             step = _cosines(model, transform, columns) if isinstance(transform, Fourier) else transform
             steps += [step] if last is none else [last, step]
             last = none
@@ -80,7 +81,7 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
 
 
 def _cosines(model: Model, transform: Fourier, columns: np.ndarray) -> Cosines:
-    """Return the transform of the `columns` that are selected, with weights of all columns."""
+    """Return the transform, with zero weights for unselected columns."""
     directions, offsets = transform.directions()
     weights = np.zeros((model.n_features_in_, transform.outputs), np.float32)
     weights[columns] = directions
@@ -88,7 +89,7 @@ def _cosines(model: Model, transform: Fourier, columns: np.ndarray) -> Cosines:
 
 
 def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None) -> tuple[Any, np.ndarray]:
-    """Return the coefficients, in the rows `columns` of a sparse matrix, and the intercepts."""
+    """Return the sparse coefficients, with one row for each column of the data, and the intercepts."""
     import scipy.sparse
 
     coef = scipy.sparse.csr_array(model.stored_coef.matrix(), copy=True)
@@ -97,7 +98,7 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
     coef.eliminate_zeros()
     coef = coef.astype(np.float64)
     intercept = np.zeros(coef.shape[1])
-    if bias is not None:  # its row is the last
+    if bias is not None:  # its coefficients are the last row
         intercept, coef = bias * coef[[-1]].toarray()[0], coef[:-1]
     if model.transforms and isinstance(model.transforms[-1], Fourier):
         return coef, intercept
@@ -106,6 +107,6 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
 
 
 def two_class_difference(folded: FoldedModel) -> tuple[Any, np.ndarray]:
-    """Subtract the first of two classes from the second: coefficients (n_features, 1) and intercept (1,)."""
+    """Subtract the first class from the second: coefficients (n_features, 1), intercept (1,)."""
     coef = folded.coef[:, [1]] - folded.coef[:, [0]]
     return coef.tocsr(), folded.intercept[1:] - folded.intercept[:1]

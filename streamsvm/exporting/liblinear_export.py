@@ -11,25 +11,20 @@ from streamsvm.errors import ModelError, Remedy, warn
 from streamsvm.exporting.folding import fold, two_class_difference
 from streamsvm.model.model import Model
 
-LABELS_SUFFIX = ".labels"  # added to the name of the file: a line for each number and its label
-_PIECE_SIZE = 2**20  # numbers that are written at a time
+LABELS_SUFFIX = ".labels"  # suffix of a file with a line for each number and its label
+_PIECE_SIZE = 2**20  # numbers written at a time
 
 
 def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int] | None:
-    """Write `model` as LIBLINEAR's text into `path`.
+    """Write `model` as LIBLINEAR text, with all digits of float64.
 
-    Feature numbers are those of LIBSVM text, where column j is j + `index_base`; they begin with 1, since
-    LIBLINEAR has no feature 0. Weights have all digits of float64.
+    Features have the numbers of the LIBSVM text. If these start at 0, each is one larger, because LIBLINEAR
+    has no feature 0. A warning says so, and also if classes are numbered.
 
     Returns
     -------
     dict of str to int, or None
-        The number that stands for each class, if their labels are not whole numbers as LIBLINEAR writes them.
-
-    Warns
-    -----
-    StreamsvmWarning
-        If classes are numbered, or the model's text counts features from 0.
+        Number of each class, if labels are not whole numbers as LIBLINEAR writes them.
     """
     folded = fold(model, prune)
     names = [step.name for step in folded.steps if not isinstance(step, np.ndarray)]
@@ -53,7 +48,7 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
             "j + 1 now; count so in the text, too"
         )
     coef, intercept, labels, solver = folded.coef, folded.intercept, numbers, "MCSVM_CS"
-    if len(classes) == 2:  # LIBLINEAR then has one column, and takes the first label where it is above 0
+    if len(classes) == 2:  # LIBLINEAR then has one column; a positive score means the first label
         coef, intercept = two_class_difference(folded)
         labels, solver = numbers[::-1], "L2R_L1LOSS_SVC_DUAL"
     bias = -1.0 if folded.bias is None else folded.bias
@@ -65,12 +60,12 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
         for begin in range(0, coef.shape[0], step):
             np.savetxt(file, coef[begin : begin + step].toarray(), "%.17g", newline=" \n")
         if folded.bias is not None:
-            np.savetxt(file, intercept[None] / folded.bias + 0.0, "%.17g", newline=" \n")  # without -0
+            np.savetxt(file, intercept[None] / folded.bias + 0.0, "%.17g", newline=" \n")  # -0.0 becomes 0.0
     return dict(zip(classes, numbers, strict=True)) if changed else None
 
 
 def _numbers(classes: list[str]) -> list[int]:
-    """Parse class labels as whole numbers; if one is none, or two are the same, number the classes from 0."""
+    """Parse distinct whole-number labels; otherwise number the classes from 0."""
     numbers = {as_number(label) for label in classes}
     whole = [x for x in numbers if x is not None and x.is_integer() and abs(x) < 2**31]
     if len(whole) == len(classes):

@@ -1,4 +1,4 @@
-"""Export of a model as an ONNX graph of the operators that every runtime has."""
+"""Export of a model as an ONNX graph of standard operators."""
 
 from __future__ import annotations
 
@@ -14,26 +14,22 @@ from streamsvm.exporting.folding import Cosines, Step, fold
 from streamsvm.model.model import Model
 from streamsvm.model.scoring import is_sparsemax
 
-_OPSETS, _IR_VERSION = {"": 17, "ai.onnx.ml": 3}, 8  # which runtimes of 2022 and later read
-_MAX_BYTES = 2**31 - 2**20  # of an ONNX file
+_OPSETS, _IR_VERSION = {"": 17, "ai.onnx.ml": 3}, 8  # supported by runtimes since 2022
+_MAX_BYTES = 2**31 - 2**20  # maximum size of an ONNX file
 
 
 def write_onnx(model: Model, path: Path, *, prune: float) -> None:
-    """Write a graph with the input ``X``, (n, n_features_in), in the model's dtype, and these outputs:
+    """Write a graph with the input ``X``, (n, n_features_in), in the model's dtype, and these outputs.
 
-    ``label``, (n,): int64 if the classes are integers, else strings; ``scores``, (n, n_classes); and, if the
-    model has probabilities, ``probabilities``, (n, n_classes). A model of several labels a row has
-    ``scores`` alone.
+    ``label``, (n,), is int64 if the classes are integers, else strings. ``scores`` has shape (n, n_classes),
+    and so has ``probabilities``, if the model has any. A model of several labels per row has only ``scores``.
 
-    A model of a table has an input (n, 1) for each column, with its name: numbers in float64, NaN where one
-    is missing, or categories as strings, empty where one is missing. All is computed in float64, because
-    numbers may be large beside their deviations.
+    A model of a table has an input (n, 1) for each column, with its name: numbers in float64 with NaN for
+    missing values, or categories as strings, empty for missing values. Everything is then computed in
+    float64, because numbers may be large compared with their deviations.
 
-    Raises
-    ------
-    ModelError
-        If onnx is not installed, a transform or a column has no operators, or the graph would take 2 GiB or
-        more.
+    Raises `ModelError` if onnx is not installed, a transform or a column has no operators, or the graph would
+    reach 2 GiB.
     """
     with extra(ModelError, "onnx is not installed", "onnx"):
         import onnx
@@ -101,19 +97,19 @@ class _Graph:
         return out
 
     def nonzero(self, x: str) -> str:
-        """Replace zeros of `x` by 1, to divide by it."""
+        """Replace zeros of `x` by 1, for use as a divisor."""
         is_zero = self.node("Equal", x, self.constant(0))
         return self.node("Where", is_zero, self.constant(1), x)
 
 
 def _encoded(graph: _Graph, column: dict[str, Any]) -> list[str]:
-    """Add the features of a column to the graph, and return the names of outputs with them."""
+    """Add the features of a column to the graph; return the names of their outputs."""
     x, marked, is_number = column["name"], column.get("indicator", False), column["type"] == "number"
     if x in ("label", "scores", "probabilities"):
         raise ModelError(f"column '{x}' has the name of an output", remedy=Remedy("export to sklearn"))
     graph.inputs.append((x, graph.type if is_number else graph.onnx.TensorProto.STRING, ["n", 1]))
     if not is_number:
-        categories = column["values"] + [""] * marked  # the last one: a missing value
+        categories = column["values"] + [""] * marked  # the empty category marks missing values
         one_hot = graph.node("OneHotEncoder", x, domain="ai.onnx.ml", cats_strings=categories, zeros=1)
         return [graph.node("Cast", graph.node("Flatten", one_hot), to=graph.type)]
     if "fill" not in column:
@@ -124,7 +120,7 @@ def _encoded(graph: _Graph, column: dict[str, Any]) -> list[str]:
 
 
 def _apply(graph: _Graph, step: Step, x: str) -> str:
-    """Add a step to the graph, and return the name of its output."""
+    """Add a step to the graph; return the name of its output."""
     if isinstance(step, np.ndarray):
         scaled = graph.node("Mul", x, graph.constant(step[0]))
         return graph.node("Add", scaled, graph.constant(step[1])) if step[1].any() else scaled
@@ -161,10 +157,10 @@ def _sparsemax(graph: _Graph, n_classes: int) -> None:
 
 
 def _log1p(graph: _Graph, x: str) -> str:
-    """Add log(1 + x), accurate where 1 + x is rounded: x log(u) / (u - 1) with the rounded u = 1 + x.
+    """Add log(1 + x) as x log(u) / (u - 1) with the rounded u = 1 + x, where errors of the factors cancel.
 
-    The errors of both factors cancel (Goldberg 1991, "What every computer scientist should know about
-    floating-point arithmetic", Theorem 4).
+    Source: Goldberg 1991, "What every computer scientist should know about floating-point arithmetic",
+    Theorem 4.
     """
     u = graph.node("Add", x, graph.constant(1))
     difference = graph.node("Sub", u, graph.constant(1))

@@ -1,1 +1,1 @@
-"""The settings of a training: each declared once, with its checks."""
+"""Settings of a training, each declared once with its check."""

@@ -1,4 +1,4 @@
-"""Checks of settings, for ``Annotated[type, check]``, with the option of a command that goes with each."""
+"""Checks of settings, for ``Annotated[type, check]``, with the types of command-line options."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import Any, NamedTuple
 from streamsvm.base.text import absolute, as_python_value, check_local, parse_size
 from streamsvm.errors import SettingsError, wrong_setting
 
-GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
-LARGEST = 2**63 - 1  # compiled code takes no larger number
+GIVEN = "given"  # placeholder for a Python object given instead of a file
+LARGEST = 2**63 - 1  # compiled code takes int64
 
 
 class Check(NamedTuple):
-    """What a setting takes, for ``Annotated[type, Check(...)]``.
+    """Valid values of a setting, for ``Annotated[type, Check(...)]``.
 
     Attributes
     ----------
     accepts : str
-        Type of the argument, as Python writes it.
+        Type of the argument as Python source.
     wanted : str
-        The valid values, as text that completes "it must be ...".
+        Valid values, as text that completes "must be ...".
     take : callable
-        Returns a value as the settings keep it. For a value that is not valid it raises `TypeError`,
-        `ValueError` or `OverflowError`.
+        Function that validates and converts a value. It raises `TypeError`, `ValueError` or `OverflowError`
+        for an invalid value.
     option : type or callable
-        Type of the option of a command; or a function of its text.
+        Type of the command-line option, or a parser of its text.
     metavar : str
-        What stands for the value in the help of a command.
+        Placeholder for the value in the help of a command.
     choices : tuple of str
-        The valid values, if they are few.
+        Valid values, if they are few.
     repeated : bool
-        Whether there may be several values: a sequence, or an option that is given several times.
+        Whether several values are allowed: a sequence, or an option given several times.
     """
 
     accepts: str
@@ -48,7 +48,7 @@ class Check(NamedTuple):
     repeated: bool = False
 
     def checked(self, name: str, value: Any) -> Any:
-        """Return a value as settings keep it, or raise `SettingsError` about the setting `name`."""
+        """Return the converted value, or raise `SettingsError` about the setting `name`."""
         try:
             return self.take(as_python_value(value))
         except (TypeError, ValueError, OverflowError):
@@ -100,13 +100,11 @@ FLAG = _instance(bool, "True or False")
 TEXT = _instance(str, "text")
 SIZE = Check("int | str", "a size", parse_size, parse_size, "SIZE")
 PATH = Check("str | Path", "a path", _local, Path, "PATH")
-ADDRESS = PATH._replace(take=absolute)  # a path, or an address such as s3://bucket/name
+ADDRESS = PATH._replace(take=absolute)  # path, or address such as s3://bucket/name
 TABLE = PATH._replace(accepts="Any", take=lambda value: value if value == GIVEN else _local(value))
 
 
 def one_of(*choices: str) -> Check:
-    """Return the check of a text that is one of `choices`."""
-
     def take(value: Any) -> str:
         if str(value) not in choices:
             raise ValueError
@@ -123,7 +121,7 @@ def or_word(word: str, check: Check) -> Check:
         try:
             return text if text == word else check.option(text)
         except ValueError:
-            return text  # which `take` refuses
+            return text  # rejected by `take`
 
     return Check(
         f'{check.accepts} | Literal["{word}"]',
@@ -135,7 +133,7 @@ def or_word(word: str, check: Check) -> Check:
 
 
 def several(check: Check) -> Check:
-    """Return the check of one or several values. Each value is checked later, where it is used."""
+    """Return the check of one or several values; the single values are checked where they are used."""
 
     def take(value: Any) -> tuple[Any, ...]:
         value = value.tolist() if hasattr(value, "tolist") else value

@@ -17,16 +17,10 @@ _as_in_store = functools.partial(as_in, StoreSettings)
 
 @dataclasses.dataclass(frozen=True)
 class ConvertSettings(DataSettings, ReadingSettings):
-    """Settings of `streamsvm_converters.convert`, documented there.
-
-    Raises
-    ------
-    SettingsError
-        If a setting is not valid; says which, and what is.
-    """
+    """Settings of `streamsvm_converters.convert`, documented there."""
 
     dtype: Annotated[str, checks.one_of("float16", "float32", "float64")] = setting(
-        "Precision of the values; float16 is for dense ones, which are computed with in float32.",
+        "Precision of the values; float16 is only for dense values, which are computed in float32.",
         default="float32", group="Computing",
     )  # fmt: skip
     shuffle: bool = setting("Shuffle the rows, or keep the order of the input.", default=True)
@@ -41,12 +35,12 @@ class ConvertSettings(DataSettings, ReadingSettings):
     codec: Annotated[str, checks.one_of("fast", "small", "none")] = setting(
         "Compression: fast (LZ), small (zstd or gzip), none.", default="fast"
     )
-    chunk_nnz: Annotated[int | None, checks.whole(1)] = setting("Values in a chunk.")
+    chunk_nnz: Annotated[int | None, checks.whole(1)] = setting("Number of values in a chunk.")
     unseen_label: str = _as_in_store("unseen_label")
     weights: Annotated[str | None, checks.or_word("-", checks.PATH)] = setting(
-        "Weight of each row, one number a line, in the order of the input.",
-        "Rows that are skipped have one, too.",
-    )
-    groups: bool = setting("Keep qid: fields; rows of a group stay together, in order.", default=False)
+        "Weights of the rows, one number per line, in the order of the input.",
+        "Rows that are skipped also need a weight.",
+    )  # fmt: skip
+    groups: bool = setting("Keep qid: fields; the rows of a group stay together, in order.", default=False)
     hold_out_by: str | None = as_in(Settings, "hold_out_by", check=checks.TEXT, details="")
     join: str = _as_in_store("join")

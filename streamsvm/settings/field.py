@@ -1,9 +1,9 @@
-"""Settings as dataclass fields: the type, the check, the default and the help of each in one place.
+"""Settings as dataclass fields, which declare type, check, default and help in one place.
 
     passes: Annotated[int, checks.whole(1)] = setting("Maximum number of passes over the data.", default=3)
 
-Signatures, documentation, the options of commands and refusals are made from these fields, so that a setting
-is in no list of names. A field whose type is bool or str needs no check.
+Signatures, documentation, command-line options and error messages are generated from the fields, so no list
+of setting names is maintained. Fields of type bool or str need no check.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """All facts about a setting except its name.
+    """Facts about a setting, except its name.
 
-    By default a setting is refused for a matrix, by the estimator and by `resume`, and accepted by `tune`.
+    By default, trainings on a store and `tune` take a setting; trainings on a matrix, the estimator and
+    `resume` do not.
 
     Attributes
     ----------
     check : Check
     default : object
-        None if another value is put in its place, or if there is none.
+        None if there is no default, or if it depends on other settings.
     help : str
-        Description, for the command line and for Python.
+        Description for the command line and for Python.
     details : str
-        Further text of the documentation of Python.
+        Further description for Python only.
     group : str
-        Heading that the option stands under in the help of a command.
+        Heading of the option in the help of a command.
     scope : {STORE, MATRIX, ESTIMATOR}
-        Trainings that take the setting: only those on a store; also those on a matrix in memory; also those
-        of `StreamSVMClassifier`, as a parameter.
+        Trainings that take the setting: on a store only; also on a matrix in memory; also by
+        `StreamSVMClassifier`, as a parameter.
     instead : str
         Advice for a matrix, if its training does not take the setting.
     searched : bool
-        Whether `streamsvm.tune` chooses the setting or gives it another meaning. Then `tune` refuses it.
+        Whether `streamsvm.tune` chooses the setting, or defines it in another way.
     loss_default : object
-        Default of a parameter that few losses and solvers have, with those.
+        Default for the few losses and solvers that have this parameter.
     changeable : str
-        Description of a new value for `resume`. Without it a run keeps the setting.
+        Description of a new value for `resume`; empty if a run cannot change the setting.
     """
 
     check: Check
@@ -64,23 +65,23 @@ class Setting:
 
     @property
     def type(self) -> str:
-        """Type of the argument, as Python writes it."""
+        """Type of the argument as Python source."""
         return self.check.accepts + " | None" * (self.default is None and self.check.accepts != "Any")
 
 
 def setting(help: str, details: str = "", *, default: Any = None, **facts: Any) -> Any:
-    """Return a field that declares a setting, whose check is in its type."""
+    """Return a field that declares a setting; its type annotation has the check."""
     facts |= {"help": help, "details": details, "default": default}
     return dataclasses.field(default=default, metadata=facts)
 
 
 def as_in(settings: type, name: str, **facts: Any) -> Any:
-    """Return a field with the declaration of a setting in another class, except for some facts."""
+    """Return a field with the declaration of a setting of another class, except for some `facts`."""
     return setting(**{**vars(declared(settings)[name]), **facts})
 
 
 def _declared(settings: type) -> dict[str, Setting]:
-    """Return the settings of a class that users may give, by name."""
+    """Return the settings of a class that users can give, by name."""
     hints = typing.get_type_hints(settings, include_extras=True)
     fields = (each for each in dataclasses.fields(settings) if each.metadata)
     return {each.name: Setting(**{"check": _check_of(hints[each.name]), **each.metadata}) for each in fields}
@@ -90,14 +91,14 @@ declared: Callable[[type], dict[str, Setting]] = functools.cache(_declared)
 
 
 def _check_of(hint: Any) -> Check:
-    """Return the check of a type: that of ``Annotated``, or the one for bool or text."""
+    """Return the check of an ``Annotated`` type, of bool or of text."""
     if typing.get_origin(hint) is Annotated:
         return typing.get_args(hint)[1]  # type: ignore[no-any-return]
     return FLAG if hint is bool else TEXT
 
 
 def changes_of(settings: type) -> dict[str, Setting]:
-    """Return the declarations of the settings that `resume` may change, by name."""
+    """Return the declarations of the settings that `resume` can change, by name."""
     return {
         name: dataclasses.replace(each, default=None, help=each.changeable, details="")
         for name, each in declared(settings).items()
@@ -106,7 +107,7 @@ def changes_of(settings: type) -> dict[str, Setting]:
 
 
 class CheckedSettings:
-    """Base of the classes of settings: checks each setting by itself."""
+    """Base class of settings; an invalid value of a setting raises `SettingsError`."""
 
     def __post_init__(self) -> None:
         for name, each in declared(type(self)).items():
@@ -116,7 +117,7 @@ class CheckedSettings:
             self._set(name, each.check.checked(name, value))
 
     def given(self) -> dict[str, Any]:
-        """Return the settings that are not their defaults, by name."""
+        """Return the settings that differ from their defaults, by name."""
         values = {name: (getattr(self, name), each.default) for name, each in declared(type(self)).items()}
         return {name: value for name, (value, default) in values.items() if value != default}
 
@@ -124,5 +125,5 @@ class CheckedSettings:
         object.__setattr__(self, name, value)
 
     def refuse(self, name: str, wanted: str) -> None:
-        """Raise `SettingsError`: the setting `name` must be `wanted`."""
+        """Raise `SettingsError`, because the setting `name` must be `wanted`."""
         raise wrong_setting(name, f"must be {wanted}, not {reprlib.repr(getattr(self, name))}")

@@ -13,25 +13,25 @@ from streamsvm.settings.field import as_in, declared, setting
 from streamsvm.settings.fit import AUTO, NONE, LossSettings, Settings
 from streamsvm.settings.reading import DataSettings
 
-# Rows are visited once: with a constant of 1, steps for the last classes seen make up most of the intercepts.
+# In one pass with a constant of 1, the steps for the last classes dominate the intercepts.
 TRANSFORM = "bias=0.3"
-TEXT_TRANSFORM = f"log1p,l2,{TRANSFORM}"  # of counts of n-grams
+TEXT_TRANSFORM = f"log1p,l2,{TRANSFORM}"  # for counts of n-grams
 _as_in_fit = functools.partial(as_in, Settings)
 
 
 @dataclasses.dataclass(frozen=True)
 class OnlineSettings(LossSettings):
-    """Settings of `streamsvm.online`, documented there; None is replaced by the default it stands for.
+    """Settings of `streamsvm.online`, documented there; None is replaced by the default.
 
     Raises
     ------
     SettingsError
-        If a setting is not valid; says which, and what is.
+        If a setting is invalid.
     """
 
     transform: str | None = _as_in_fit(
         "transform", details="",
-        help="What is done with each row first, in this order, in training and by the model: counts, "
+        help="Transforms of each row, applied in this order in training and prediction: counts, "
         "normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none. "
         f"The default is {TRANSFORM}, and {TEXT_TRANSFORM} for a store of texts.",
     )  # fmt: skip
@@ -58,31 +58,24 @@ class OnlineSettings(LossSettings):
 
 @dataclasses.dataclass(frozen=True)
 class StoreSettings(DataSettings):
-    """Settings of `streamsvm.online` that say what is read of a store, as for `fit`; documented there.
-
-    Raises
-    ------
-    SettingsError
-        If a setting is not valid; says which, and what is.
-    """
+    """Settings of `streamsvm.online` for reading a store, documented there."""
 
     join: str = _as_in_fit("join")
     sample_weight: str | None = _as_in_fit(
         "sample_weight", check=checks.one_of(NONE), details="",
-        help="none: learn from a store whose rows have weights as if they had none.",
+        help="none: ignore the weights of the rows of a store.",
     )  # fmt: skip
     unseen_label: Annotated[str, checks.one_of("error", "keep")] = setting(
-        "With known classes: whether another label is an error, or kept and counted as wrong.",
+        "With known classes: whether another label is an error, or is kept and counted as wrong.",
         default="error", group="Labels",
     )  # fmt: skip
     memory: int = _as_in_fit(
-        "memory",
-        default=2**30,
-        help="Memory for the rows that are read, in bytes or as text such as 500M or 2G: half of it. Weights "
-        "are in files that are mapped, and have no bound.",
-    )
+        "memory", default=2**30,
+        help="Memory budget in bytes, or as text such as 500M or 2G; rows that are read take half of it. "
+        "Weights are in memory-mapped files of any size.",
+    )  # fmt: skip
 
     @property
     def of_fit(self) -> dict[str, Any]:
-        """These settings, as `Settings` has them."""
+        """Settings that `Settings` has, too."""
         return {name: value for name, value in vars(self).items() if name in declared(Settings)}

@@ -1,4 +1,4 @@
-"""Checks that the settings of `fit` go together."""
+"""Checks of combinations of the settings of `fit`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ONE_TABLE = "left out with costs; both are a table of costs"
 
 
 def check_combinations(settings: Any) -> None:
-    """Raise `SettingsError` if settings, a `Settings`, are valid by themselves but do not go together."""
+    """Raise `SettingsError` if valid `settings`, a `Settings`, exclude one another."""
     loss, name = get_loss(settings.loss), settings.loss
     by_classes = settings.splits > 1 and settings.split == "classes"
     not_taken = settings.of_loss.keys() - {"margin", "solver", *settings.parameters}

@@ -1,4 +1,4 @@
-"""Settings of reading the data that a model scores."""
+"""Settings for reading the data that a model scores."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from streamsvm.settings.reading import DataSettings, ReadingSettings
 
 @dataclasses.dataclass(frozen=True)
 class ScoringSettings(DataSettings):
-    """Settings of `streamsvm.evaluate` and its like that say what is read, documented there.
-
-    Raises
-    ------
-    SettingsError
-        If a setting is not valid; says which, and what is.
-    """
+    """Settings of `evaluate`, `predict`, `calibrate` and `report` for reading data, documented there."""
 
     multilabel: bool = setting(
-        "LIBSVM text: commas separate several labels of a row; by default as the model was trained.",
-        default=False,
+        "LIBSVM text: commas separate several labels of a row; by default as in training.", default=False
     )
     format: str | None = as_in(ReadingSettings, "format")
     delimiter: str | None = as_in(ReadingSettings, "delimiter")
@@ -29,7 +22,7 @@ class ScoringSettings(DataSettings):
     on_error: str = as_in(ReadingSettings, "on_error")
 
     def refuse_of_files(self) -> None:
-        """Raise `SettingsError` if one is given that says how text and tables are read."""
+        """Raise `SettingsError` if a setting for reading text and tables is given."""
         for name in self.given().keys() - declared(DataSettings).keys():
             raise wrong_setting(name, "says how a file is read, and this data is read as it is")
 

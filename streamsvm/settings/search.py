@@ -1,4 +1,4 @@
-"""Settings of `tune`: what is tried, and how it is measured."""
+"""Settings of `tune`: candidates and their measurement."""
 
 from __future__ import annotations
 
@@ -18,19 +18,13 @@ _HOLD_OUT = "1/10"
 
 @dataclasses.dataclass(frozen=True)
 class SearchSettings(CheckedSettings):
-    """Settings of `streamsvm.tune` that say what is tried and how it is measured, documented there.
-
-    Raises
-    ------
-    SettingsError
-        If a setting is not valid; says which, and what is.
-    """
+    """Settings of `streamsvm.tune` for candidates and their measurement, documented there."""
 
     C: Annotated[tuple[Any, ...], checks.several(checks.TEXT)._replace(accepts="Any")] = setting(
-        "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 "
-        "values by factors of 2 around the C of fit.",
-        "0.01:10 goes by factors of 2. With auto each training has the C of its own rows; the table and the "
-        "best training have that of all rows.", default=AUTO,
+        "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers separated by commas; or "
+        "auto, 10 values by factors of 2 around the C of fit.",
+        "0.01:10 has factors of 2. With auto, each training has the C of its own rows; the table and the "
+        "best training have the C of all rows.", default=AUTO,
     )  # fmt: skip
     loss: tuple[str, ...] = _as_in_fit(
         "loss", help="Loss (see fit); several (ww,cs) are compared.", check=checks.several(checks.TEXT)
@@ -41,19 +35,19 @@ class SearchSettings(CheckedSettings):
     )  # fmt: skip
     transform: tuple[str | None, ...] | None = _as_in_fit(
         "transform", help="Transforms of the rows (see fit), or none; several are compared.",
-        details="A list has texts such as ``df=-0.25,l2``; None stands for the default of the data.",
+        details="A list has texts such as ``df=-0.25,l2``; None is the default of the data.",
         check=checks.several(checks.TEXT),
     )  # fmt: skip
     folds: Annotated[int | None, checks.whole(2, 100)] = setting(
-        "Measure on each of so many parts instead, in so many trainings.",
-        "The mean decides; the standard deviation is reported.",
-    )
+        "Hold out each of this many parts in turn, in as many trainings (cross-validation).",
+        "The mean accuracy decides; the standard deviation is reported.",
+    )  # fmt: skip
     hold_out: str | None = _as_in_fit(
-        "hold_out", help="Part of the rows that is held out and measured on, 1/10 by default."
+        "hold_out", help="Part of the rows to hold out and measure on; 1/10 by default."
     )
     valid: str | None = _as_in_fit("valid", help="Store, text or table to measure on instead.")
     passes_each: Annotated[int, checks.whole(1)] = setting("Passes for each value of C.", default=2)
-    passes: int = _as_in_fit("passes", help="Passes of the training with the best, on all rows.")
+    passes: int = _as_in_fit("passes", help="Passes of the final training, on all rows.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,13 +57,12 @@ class SearchSettings(CheckedSettings):
 
     @property
     def compared(self) -> dict[str, tuple[Any, ...]]:
-        """The values of the settings of which all combinations are tried."""
+        """Values of the settings whose combinations are compared."""
         losses = tuple(",".join(map(str, self.loss)).split(","))
         return {"loss": losses, "margin": self.margin or (None,), "transform": self.transform or (None,)}
 
     @property
     def candidates(self) -> list[dict[str, Any]]:
-        """All combinations of `compared`."""
         return [
             dict(zip(self.compared, values, strict=True))
             for values in itertools.product(*self.compared.values())
@@ -77,7 +70,7 @@ class SearchSettings(CheckedSettings):
 
     @property
     def parts(self) -> list[str | None]:
-        """Parts of the rows to hold out, each in a training of its own."""
+        """Parts of the rows to hold out, one for each training."""
         if self.folds is not None:
             return [f"{part}/{self.folds}" for part in range(1, self.folds + 1)]
         return [self.hold_out or _HOLD_OUT if self.valid is None else None]

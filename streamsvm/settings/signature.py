@@ -1,4 +1,4 @@
-"""Signatures and documentation of functions that take settings as keywords, made from the declarations."""
+"""Signatures and documentation of functions that take settings, generated from the declarations."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streamsvm.errors import wrong_setting
 from streamsvm.settings.field import Setting, declared
 from streamsvm.settings.fit import Settings
 
-_WIDTH = 106  # columns of the documentation
+_WIDTH = 106  # line length of docstrings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function], Function]:
-    """Give a function, or the initializer of a class, a keyword for each setting that it has none for.
+    """Give a function, or the initializer of a class, a keyword parameter for each missing setting.
 
-    Those that a caller gives arrive in its ``**settings``. They stand behind the parameter `after` in the
-    signature, and in the docstring as `documented` has them. Other keywords are errors: `TypeError`, or
-    `SettingsError` if `streamsvm.fit` has such a setting.
+    The parameters follow the parameter `after`, and the docstring has their entries in place of
+    ``**settings``. The function receives the given settings in its ``**settings``. Other keywords raise
+    `TypeError`, or `SettingsError` if they are settings of `streamsvm.fit`.
     """
 
     def decorate(function: Function) -> Function:
@@ -56,8 +56,8 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
 
 
 def documented(docstring: str | None, settings: Mapping[str, Setting]) -> str | None:
-    """Return a docstring with an entry for each setting in the place of the one of ``**settings``."""
-    if not docstring:  # of an initializer, or with python -OO
+    """Return a docstring with an entry for each setting in place of ``**settings``."""
+    if not docstring:  # an initializer, or python -OO
         return docstring
     before, after = re.split(r"^\*\*settings\n(?: {4}.*\n?)+", inspect.cleandoc(docstring), flags=re.M)
     fill = functools.partial(

@@ -8,18 +8,18 @@ from typing import Any, Literal
 from streamsvm.sklearn import estimator
 
 class StreamSVMClassifier(estimator.StreamSVMClassifier):
-    r"""A linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
+    r"""Linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
 
-    `streamsvm.fit` explains all settings, and trains on data larger than memory; this class is for data in
-    memory, and writes no file. It takes stores and files as well, and then works in a temporary directory.
+    `streamsvm.fit` explains all settings, and trains on data larger than memory. This class is for data in
+    memory and writes no file. It also takes stores and files, and then uses a temporary directory.
 
     Parameters
     ----------
     C : float | Literal["auto"]
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
-        from their mean; online, over the mean squared norm of the first 1,000 rows. For `fit` on dense rows,
-        auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about best on held-out rows of
-        a sample.
+        Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
+        from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
+        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is about best on
+        held-out rows of a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -29,12 +29,12 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
-        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
-        another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
+        published, or another.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+        m of top-m: number of the largest hinges to average, at most all; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
@@ -42,72 +42,73 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     passes : int
         Maximum number of passes over the data.
     tol : float | None
-        Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
-        rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
-        the pass has one, or else of the last iterate.
+        Stop when the exact relative gap (primal - dual) / primal is at most this. The absolute value of the
+        gap counts, because rounding can make it negative. The gap is measured for the model after a pass: the
+        average if the pass has one, or else the last iterate.
     inner_passes : int | Literal["auto"]
-        How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
+        Number of times to revisit the rows of a block while they are in memory, or auto: chosen by a cost
         model.
     average : bool
-        Make the model the average of the iterates in the second half of the last pass, instead of the last
-        iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
-        expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
-        warning.
+        Use the average of the iterates in the second half of the last pass as the model, instead of the last
+        iterate. The t-th iterate has weight t. With `tol`, an earlier pass also has an average if it is
+        expected to meet the tolerance. If `memory` has no room for the average, a warning says so, and the
+        model is the last iterate.
     gap : Literal["pass", "end", "none"] | None
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
     costs : Any
-        Table of margins by which each class (row) must win against each other (column): CSV with the names of
-        the classes in the first line and column, or .npy in their order. Or a DataFrame, or an array of shape
-        (k, k).
+        Table of margins by which each class (row) must win against each other class (column): CSV with class
+        names in the first line and column, or .npy in class order. Or a DataFrame, or an array of shape (k,
+        k).
     tree : Any
-        Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
-        the length of the path between them. Or a mapping of child to parent.
+        Tree of the classes, with a child and its parent on each line, instead of costs. The margin of two
+        classes is the length of the path between them. Or a mapping from child to parent.
     split : Literal["auto", "classes", "rows"]
-        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
-        rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
-        would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
-        et al. 2015).
+        How to split training if there are several splits: by classes, in groups that are solved in pairs; by
+        rows, with steps that are added up; or auto: by classes if each worker then has less work than one
+        core would have. The split by classes is the scheme of Alber et al. (2017) with exact blocks; the
+        split by rows is CoCoA+ (Ma et al. 2015).
     splits : int
-        Parts of each block that are trained on at the same time. The model depends on them, but not on how
-        many workers there are.
+        Number of parts of each block that are trained at the same time. The model depends on this number, but
+        not on the number of workers.
     fit_intercept : bool, optional
-        Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is. By
-        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``. The columns
-        of a DataFrame are scaled in either case, unless `transforms` are given.
+        Whether to fit an intercept, which is part of ‖w‖², as in scikit-learn's LinearSVC. By default as in
+        `streamsvm.fit`, unless `transforms` are given, which may end with ``bias``. The columns of a
+        DataFrame are scaled in either case, unless `transforms` are given.
     intercept_scaling : float
-        Value of the constant feature whose coefficients are the intercepts: the larger, the less they count
-        in ‖w‖².
+        Value of the constant feature whose coefficients are the intercepts. With a larger value, the
+        intercepts contribute less to ‖w‖².
     class_weight : dict or "balanced", optional
-        Factors of C for the rows of the classes.
+        Factors of C for the rows of each class.
     transforms : str or list of str, optional
-        The setting ``transform`` of `streamsvm.fit`: what is done with each row first, such as
-        ``"normalize=1e4,log1p"``. (scikit-learn takes what has an attribute ``transform`` for a transformer.)
+        Transforms of each row, such as ``"normalize=1e4,log1p"``: the setting ``transform`` of
+        `streamsvm.fit`. The name differs because scikit-learn treats objects with an attribute ``transform``
+        as transformers.
     calibrate : float, optional
-        Share of the rows, drawn at random, that is held out of the training to fit the temperature of
-        probabilities to, for `predict_proba`.
+        Fraction of the rows, drawn at random, that is held out of training to fit the temperature of the
+        probabilities for `predict_proba`.
     random_state : int, RandomState or None
-        Seed of the order of the rows, and of what `calibrate` holds out.
+        Seed of the order of the rows, and of the rows held out by `calibrate`.
     n_jobs : int, optional
-        Threads that train, as joblib counts them; never more than `splits`.
+        Number of threads that train, as joblib counts them; never more than `splits`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        In the type of `y`.
+        Classes in the type of `y`.
     coef_ : ndarray, or sparse array if the model is, shape (n_classes, n_features), or (1, n_features)
-        Coefficients as in scikit-learn's linear classifiers: for two classes, those of the second minus those
-        of the first. With `transforms` the features are those behind the transforms.
+        Coefficients as in scikit-learn's linear classifiers: for two classes, the second minus the first.
+        Features are counted after the transforms.
     intercept_ : ndarray of shape (n_classes,) or (1,)
     n_features_in_ : int
     feature_names_in_ : ndarray of str objects, shape (n_features_in_,)
-        Only if the columns of `X` had names.
+        Only if the columns of `X` have names.
     n_iter_ : int
-        Passes over the data that were made.
+        Number of passes over the data.
     duality_gap_ : float or None
-        Primal less dual objective of the model; None if it was not measured.
+        Primal minus dual objective of the model; None if not measured.
     model_ : streamsvm.Model
-        What is saved, exported and evaluated.
+        Model to save, export or evaluate.
     """
     loss: str
     C: float | Literal["auto"]

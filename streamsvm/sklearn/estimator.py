@@ -1,4 +1,4 @@
-"""A scikit-learn estimator: `StreamSVMClassifier` (extra ``sklearn``)."""
+"""Scikit-learn estimator `StreamSVMClassifier` (extra ``sklearn``)."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ __all__ = ["StreamSVMClassifier"]
 
 _SETTINGS = {name: each for name, each in declared(Settings).items() if each.scope == ESTIMATOR}
 _LARGEST_SEED = 2**31 - 1
-_NO_LABELS: Any = "no_validation"  # no y for scikit-learn to check
+_NO_LABELS: Any = "no_validation"  # scikit-learn's marker for a missing y
 
 
 def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
-    """Return True if there are, or will be, probabilities; else raise `AttributeError` with the reason."""
+    """Return True if the model has, or will have, probabilities; otherwise raise `AttributeError`."""
     if hasattr(estimator, "model_"):
         found = estimator.model_.temperature is not None
     else:
@@ -61,52 +61,53 @@ def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
 
 
 class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
-    """A linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
+    """Linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
 
-    `streamsvm.fit` explains all settings, and trains on data larger than memory; this class is for data in
-    memory, and writes no file. It takes stores and files as well, and then works in a temporary directory.
+    `streamsvm.fit` explains all settings, and trains on data larger than memory. This class is for data in
+    memory and writes no file. It also takes stores and files, and then uses a temporary directory.
 
     Parameters
     ----------
     **settings
-        As `Settings` declares them.
+        See `Settings`.
     fit_intercept : bool, optional
-        Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is. By
-        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``. The columns
-        of a DataFrame are scaled in either case, unless `transforms` are given.
+        Whether to fit an intercept, which is part of ‖w‖², as in scikit-learn's LinearSVC. By default as in
+        `streamsvm.fit`, unless `transforms` are given, which may end with ``bias``. The columns of a
+        DataFrame are scaled in either case, unless `transforms` are given.
     intercept_scaling : float
-        Value of the constant feature whose coefficients are the intercepts: the larger, the less they count
-        in ‖w‖².
+        Value of the constant feature whose coefficients are the intercepts. With a larger value, the
+        intercepts contribute less to ‖w‖².
     class_weight : dict or "balanced", optional
-        Factors of C for the rows of the classes.
+        Factors of C for the rows of each class.
     transforms : str or list of str, optional
-        The setting ``transform`` of `streamsvm.fit`: what is done with each row first, such as
-        ``"normalize=1e4,log1p"``. (scikit-learn takes what has an attribute ``transform`` for a transformer.)
+        Transforms of each row, such as ``"normalize=1e4,log1p"``: the setting ``transform`` of
+        `streamsvm.fit`. The name differs because scikit-learn treats objects with an attribute ``transform``
+        as transformers.
     calibrate : float, optional
-        Share of the rows, drawn at random, that is held out of the training to fit the temperature of
-        probabilities to, for `predict_proba`.
+        Fraction of the rows, drawn at random, that is held out of training to fit the temperature of the
+        probabilities for `predict_proba`.
     random_state : int, RandomState or None
-        Seed of the order of the rows, and of what `calibrate` holds out.
+        Seed of the order of the rows, and of the rows held out by `calibrate`.
     n_jobs : int, optional
-        Threads that train, as joblib counts them; never more than `splits`.
+        Number of threads that train, as joblib counts them; never more than `splits`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        In the type of `y`.
+        Classes in the type of `y`.
     coef_ : ndarray, or sparse array if the model is, shape (n_classes, n_features), or (1, n_features)
-        Coefficients as in scikit-learn's linear classifiers: for two classes, those of the second minus those
-        of the first. With `transforms` the features are those behind the transforms.
+        Coefficients as in scikit-learn's linear classifiers: for two classes, the second minus the first.
+        Features are counted after the transforms.
     intercept_ : ndarray of shape (n_classes,) or (1,)
     n_features_in_ : int
     feature_names_in_ : ndarray of str objects, shape (n_features_in_,)
-        Only if the columns of `X` had names.
+        Only if the columns of `X` have names.
     n_iter_ : int
-        Passes over the data that were made.
+        Number of passes over the data.
     duality_gap_ : float or None
-        Primal less dual objective of the model; None if it was not measured.
+        Primal minus dual objective of the model; None if not measured.
     model_ : streamsvm.Model
-        What is saved, exported and evaluated.
+        Model to save, export or evaluate.
     """
 
     loss: str
@@ -139,16 +140,16 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None, **of_store: Any
     ) -> Self:
-        """Train from the beginning.
+        """Train from scratch.
 
         Parameters
         ----------
         X : array_like, sparse matrix or array, DataFrame or AnnData, shape (n, n_features); or path
-            Of a store: its path.
+            Rows, or path of a store or file.
         y : array_like, shape (n,)
-            Labels; None for a store, which has its own.
+            Labels; None for a store, which has its own labels.
         sample_weight : array_like, shape (n,), optional
-            Factors of C, from 0 on.
+            Non-negative factors of C.
         groups : array_like, shape (n,), optional
             Sequence of each row, for the loss ``chain``.
         **of_store
@@ -181,17 +182,17 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return self._set_model(found)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from a batch, each row once, in the order of `X`: a part of one online pass.
+        """Learn once from each row of a batch, in order, as a part of one online pass.
 
         `C`, the loss and its settings, `dtype`, `transforms` and `fit_intercept` apply. The model is the
-        average of the iterates; after `fit` it goes on from there, with the transforms that were fitted.
+        average of the iterates. After `fit`, learning continues from the fitted model, with its transforms.
 
         Parameters
         ----------
-        X : as for `fit`, but no path
+        X : as for `fit`, except a path
         y : array_like, shape (n,)
         classes : array_like, shape (n_classes,)
-            All labels that there will be; needed in the first call.
+            All labels of all batches; required in the first call.
         sample_weight : array_like, shape (n,), optional
 
         Returns
@@ -228,7 +229,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 labels = class_record(self.classes_)
                 options = self._options(self.classes_)
                 own = {name: options[name] for name in declared(OnlineSettings) if name in options}
-                settings = OnlineSettings(**own).one_pass()  # or the loss is refused
+                settings = OnlineSettings(**own).one_pass()  # raises for losses that need all rows
                 self._learner = IncrementalLearner(
                     settings, labels, matrix.n_features, matrix.names, fitted, dense=matrix.indices is None
                 )
@@ -242,7 +243,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Score the rows of `X`, which is as for `fit`, but no path.
+        """Score the rows of `X`, which is as for `fit`, except a path.
 
         Returns
         -------
@@ -267,7 +268,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n,)
-            In the type of `classes_`.
+            Labels in the type of `classes_`.
         """
         if isinstance(X, str | os.PathLike):
             return np.asarray(predictions.predict(self.model_, X, progress=False, **of_store).labels)[:, 0]
@@ -276,7 +277,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Compute probabilities, with the losses that have them or `calibrate`, of shape (n, n_classes)."""
+        """Compute probabilities, shape (n, n_classes), if the loss has them or `calibrate` is set."""
         with value_errors():
             return self.model_.predict_proba(self._checked(X, reset=False))
 
@@ -290,7 +291,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     def model_(self) -> Model:
         check_is_fitted(self)
         found = self._model
-        if found is None:  # batches were learned from since
+        if found is None:  # partial_fit has learned since
             found = self._model = self._learner.model()
         return found
 
@@ -304,7 +305,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         found = self.model_.intercept_
         return found[[1]] - found[[0]] if len(self.classes_) == 2 else found
 
-    # -- for scikit-learn --------------------------------------------------------------------------
+    # -- protocols of scikit-learn --------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")
@@ -315,14 +316,14 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the result of training, which has times and so differs each time."""
+        """Return the state without the training result, because its times differ in each run."""
         state = super().__getstate__()
         if state.get("_model") is not None:
             state["_model"] = copy.copy(state["_model"])
             state["_model"].result = None
         return state
 
-    # -- parts -------------------------------------------------------------------------------------
+    # -- private helpers -------------------------------------------------------------------------------------
 
     def _options(
         self, classes: Any = (), *, of_store: bool = False, of_table: bool = False
@@ -360,7 +361,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
                 workers=effective_n_jobs(self.n_jobs), **self._options(of_store=True) | of_store,
             )  # fmt: skip
-            found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
+            found = copy.deepcopy(load_model(Path(folder, "run")))  # outlives the folder
         found.result = result
         return self._set_model(found)
 
@@ -378,7 +379,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _checked(self, X: Any, y: Any = _NO_LABELS, *, reset: bool = True) -> Any:
-        """Let scikit-learn check `X`, and `y` if it is given; keep the names of columns with `X`."""
+        """Validate `X`, and `y` if given, by scikit-learn; attach column names to `X`."""
         if hasattr(X, "var_names") or (y is _NO_LABELS and isinstance(X, str | os.PathLike)):
             return X if y is _NO_LABELS else (X, np.asarray(y))
         checked = validate_data(self, X, y, accept_sparse="csr", dtype=np.dtype(self.dtype), reset=reset)

@@ -14,7 +14,7 @@ from streamsvm.errors import InputError, SettingsError
 
 @contextlib.contextmanager
 def value_errors() -> Iterator[None]:
-    """Turn errors of data and settings into `ValueError`, which scikit-learn expects."""
+    """Convert errors of data and settings to `ValueError`, which scikit-learn expects."""
     try:
         yield
     except (InputError, SettingsError) as error:
@@ -22,7 +22,7 @@ def value_errors() -> Iterator[None]:
 
 
 class NamedMatrix(NamedTuple):
-    """Matrix with named columns, which the library takes for a DataFrame of numbers."""
+    """Matrix with named columns, which the library treats as a numeric DataFrame."""
 
     X: Any
     columns: Any
@@ -39,7 +39,7 @@ def part_of_rows(X: Any, rows: np.ndarray) -> Any:
 
 
 def rows_to_train_on(y: np.ndarray, calibrate: float | None, random_state: Any) -> np.ndarray:
-    """Mark the rows to train on, bool, shape (n,): all but a share `calibrate`, and one of each class."""
+    """Return a mask of training rows: all but a fraction `calibrate`, and the first row of each class."""
     kept = np.ones(len(y), bool)
     if calibrate is None:
         return kept

@@ -1,4 +1,4 @@
-"""Learner for batches of rows in memory: it visits each row once, like a pass over a stream."""
+"""Learner for batches of rows in memory, which visits each row once."""
 
 from __future__ import annotations
 
@@ -31,27 +31,24 @@ from streamsvm.transforms.fitting import fit_without_rows
 class IncrementalLearner:
     """Weights that are updated with each batch of rows; their average is the model.
 
-    A pickled and restored learner continues with the same bits.
+    A pickled and restored learner continues with bit-identical results. Raises `SettingsError` if a transform
+    needs all rows.
 
     Parameters
     ----------
     settings : Settings
         Loss, C, transforms and dtype; C may be "auto".
     labels : mapping
-        The classes, as `class_record` has them.
+        Classes, as a record of `class_record`.
     n_features : int
-        Before the transforms.
+        Number of features before the transforms.
     names : sequence of str, optional
         Names of the features.
     fitted : Model, optional
-        Model of these classes and features, with whose weights and transforms the learner begins.
+        Model of the same classes and features, with the initial weights and transforms.
     dense : bool
-        Whether dense rows are visited by matrix products, if the classes are many; others are not then.
-
-    Raises
-    ------
-    SettingsError
-        If a transform needs all rows.
+        Whether all rows are dense. With many classes, they are visited by matrix products, which take no
+        sparse rows.
     """
 
     def __init__(
@@ -86,10 +83,9 @@ class IncrementalLearner:
         self._learner = Learner(spec, new_storage(spec, plan, None), PlainVisits(VisitPlan(spec)))
 
     def learn(self, rows: Rows) -> None:
-        """Visit rows in their order; their costs are weights, 1 if there are none.
+        """Visit rows in order, weighted by their costs (by default 1).
 
-        Raises `InputError` if a transform cannot take a row, and `RunError` if the weights are not finite any
-        more.
+        Raises `InputError` if a transform rejects a row, and `RunError` if the weights are no longer finite.
         """
         rows = apply(self._transforms, rows, where="X", first=self._rows)
         rows = with_index_dtype(rows, index_dtype(self._n_features))
@@ -99,7 +95,7 @@ class IncrementalLearner:
         learner, n = self._learner, rows.n_rows
         nothing = PassDuals(learner.spec.dual_format()).segment(0, n)
         block = TrainingBlock(1, 0, rows, np.arange(n))
-        # So that the bytes of products are always the same.
+        # Products are bit-identical only with a fixed number of threads.
         with one_thread_each if learner.spec.by_products else contextlib.nullcontext():
             for _ in learner.learn(block, nothing, None, lambda seen: seen + n + 1):
                 pass
@@ -107,7 +103,7 @@ class IncrementalLearner:
         self._rows += n
 
     def model(self) -> Model:
-        """Return the model of the average of the weights so far."""
+        """Return the model with the average of the weights so far."""
         settings = self._settings
         coef = self._learner.coefficients(np.arange(len(self._labels["classes"])), average=True).stored()
         record = {
