@@ -15,7 +15,7 @@ from warm_process import Ended, run
 
 from streamsvm.base import progress
 
-SHORT = re.compile("tolerance .* not reached|that was tried; go on with")
+SHORT = re.compile("the tolerance .* was not reached|value tried; ")
 COMPILING = f"streamsvm: {progress.COMPILING}\n"
 
 

@@ -29,7 +29,7 @@ from streamsvm.run.directory import RunDir
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.scoring import TO_EVALUATE
 from streamsvm.settings.signature import takes
-from streamsvm.training.held_out import open_held_out
+from streamsvm.training.validation import open_validation
 
 _MAX_ROWS = 30  # rows of a table
 _CURVES: dict[str, Callable[..., Any]] = {
@@ -117,7 +117,7 @@ def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any])
     if not run.model.exists() or (path := history.settings.get("valid")) is None:
         return None
     try:
-        with open_held_out(Settings(**history.settings)) as store:
+        with open_validation(Settings(**history.settings)) as store:
             if store.fingerprint != run.read_settings().get("valid_fingerprint"):
                 history.notes.append(f"the validation store {path} has changed since the run was begun")
             return evaluate(run.path, store, memory=options["memory"])

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.transforms import Transform
 
-_ROWS_AT_ONCE = 2**18  # labels, weights or norms read at a time
+_ROWS_AT_ONCE = 2**18
 _MAX_SLICES, _SLICE_ROWS = 64, 1024  # sample of the rows if norms are not stored
 _SHUFFLED_SLICES = 4  # number of slices if rows are shuffled, to estimate the share of the mean
-_SHARE_ROWS = 1024  # largest number of rows in these slices
+_FRACTION_ROWS = 1024
 _SHARE_MEMORY, _VALUE_BYTES = 8, 64  # 1 / share of the budget for these rows; bytes of a value
-_LEAST_SHARE = 0.001  # warn if less of the squared norm of rows is due to their distance from the mean
-_STREAM_ROWS = 1000  # first rows of a stream, whose norms determine C
+_MIN_FRACTION = 0.001  # warn if less of the squared norm of rows is due to their distance from the mean
+_STREAM_ROWS = 1000
 _MAX_DOUBLINGS = 30
 _MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
 
 
-def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
+def settle_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
     """Return settings in which C is a number, and whether it was chosen here. With a tolerance, C may grow.
 
     `store` has the rows after `transforms`. All norms are used if they are known, as in stores from
@@ -60,20 +60,18 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
         norm2 = norms_of_c(norm2, transforms, store.dtype)
         total += float(norm2.sum())
         count += int(np.count_nonzero(norm2))
-    share = _share_around_mean(store, transforms, settings)
-    if share < _LEAST_SHARE:
+    fraction = _spread_fraction(store, transforms, settings)
+    if fraction < _MIN_FRACTION:
+        mean = f"the mean of the rows makes up more than {1 - _MIN_FRACTION:.1%} of their squared norm"
+        warn(ScaleWarning(f"{store.path}: {mean}", remedy=Remedy("subtract the mean of each column first")))
+    elif fraction * total < _MIN_FRACTION * count * _constant2(transforms, store.dtype):
         problem = (
-            f"{store.path}: the mean of the rows is more than {1 - _LEAST_SHARE:.1%} of their squared norm"
+            f"{store.path}: the values are so small that the constant feature makes up more "
+            f"than {1 - _MIN_FRACTION:.1%} of the squared norm of the rows, so a few passes learn little else"
         )
-        warn(ScaleWarning(problem, remedy=Remedy("subtract the mean of each column first")))
-    elif share * total < _LEAST_SHARE * count * _constant2(transforms, store.dtype):
-        problem = (
-            f"{store.path}: the values are so small that the constant feature makes more than "
-            f"{1 - _LEAST_SHARE:.1%} of the squared norm of the rows: a few passes learn little else"
-        )
-        remedy = Remedy("scale them, or give {} of about their size", Option("transform", "bias=value"))
+        remedy = Remedy("scale the values, or give {} of their size", Option("transform", "bias=value"))
         warn(ScaleWarning(problem, remedy=remedy))
-    automatic = c_for(total * max(share, _LEAST_SHARE), count)
+    automatic = c_for(total * max(fraction, _MIN_FRACTION), count)
     if settings.C == AUTO:
         return dataclasses.replace(settings, C=automatic), True
     return dataclasses.replace(settings, C_factors=_growth(automatic / settings.C, settings.passes)), False
@@ -88,13 +86,13 @@ def _growth(first: float, passes: int) -> tuple[float, ...]:
     return (*itertools.takewhile(lambda factor: factor < 1, doubled), 1.0)
 
 
-def _share_around_mean(store: Store, transforms: Sequence[Transform], settings: Settings) -> float:
+def _spread_fraction(store: Store, transforms: Sequence[Transform], settings: Settings) -> float:
     """Estimate the squared distances of rows from their mean as a fraction of their squared norms."""
     if not store.n_rows:
         return 1.0
-    of_memory = settings.memory // (_SHARE_MEMORY * _VALUE_BYTES)
-    most = max(2, min(_SHARE_ROWS, of_memory * store.n_rows // max(store.nnz, 1)))
-    rows = store.read(ranges_of(_sample(store, settings, most)))
+    affordable = settings.memory // (_SHARE_MEMORY * _VALUE_BYTES)
+    limit = max(2, min(_FRACTION_ROWS, affordable * store.n_rows // max(store.nnz, 1)))
+    rows = store.read(ranges_of(_sample(store, settings, limit)))
     norms = norms_of_c(rows.norm2, transforms, store.dtype)
     kept = norms > 0
     n = int(np.count_nonzero(kept))
@@ -110,19 +108,19 @@ def _share_around_mean(store: Store, transforms: Sequence[Transform], settings: 
     return min(around / float(norms[kept].sum()), 1.0)
 
 
-def _sample(store: Store, settings: Settings, most: int) -> np.ndarray:
-    """Return the ascending numbers of about `most` rows to train on, in evenly spaced slices."""
-    n_slices = min(_SHUFFLED_SLICES if store.shuffled else _MAX_SLICES, most)
-    length = most // n_slices
+def _sample(store: Store, settings: Settings, limit: int) -> np.ndarray:
+    """Return the ascending numbers of about `limit` rows to train on, in evenly spaced slices."""
+    n_slices = min(_SHUFFLED_SLICES if store.shuffled else _MAX_SLICES, limit)
+    length = limit // n_slices
     begins = np.linspace(0, max(store.n_rows - length, 0), n_slices, dtype=np.int64)
     numbers = np.unique((begins[:, np.newaxis] + np.arange(length)).clip(max=store.n_rows - 1))
-    used = [is_trained_on(store, settings, *each) for each in ranges_of(numbers).tolist()]
-    found = numbers[np.concatenate(used)]
-    if 2 * len(found) >= len(numbers):
-        return found
+    used = [is_trained_on(store, settings, *bounds) for bounds in ranges_of(numbers).tolist()]
+    sampled = numbers[np.concatenate(used)]
+    if 2 * len(sampled) >= len(numbers):
+        return sampled
 
     def spread(numbers: np.ndarray) -> np.ndarray:
-        at = np.linspace(0, max(len(numbers) - 1, 0), min(most, len(numbers)), dtype=np.int64)
+        at = np.linspace(0, max(len(numbers) - 1, 0), min(limit, len(numbers)), dtype=np.int64)
         return numbers[at]
 
     parts = [spread(begin + np.flatnonzero(used)) for begin, _, used in rows_trained_on(store, settings)]
@@ -143,7 +141,6 @@ def norms_of_c(norm2: np.ndarray, transforms: Sequence[Transform], dtype: np.dty
 
 
 def _constant2(transforms: Sequence[Transform], dtype: np.dtype) -> float:
-    """Return the square of the constant feature of the transforms, or 0."""
     return float(sum(np.square(np.float64(np.asarray(each.constant or 0, dtype))) for each in transforms))
 
 
@@ -168,7 +165,7 @@ def running_costs(C: Any, norm2: np.ndarray, visited: int, norms: Norms) -> tupl
     """
     if C != AUTO:
         return np.full(len(norm2), C), norms
-    n = min(max(_STREAM_ROWS - visited, 0), len(norm2))  # rows that still determine C
+    n = min(max(_STREAM_ROWS - visited, 0), len(norm2))
     sums = np.cumsum([norms[0], *norm2[:n]])
     counts = np.cumsum([norms[1], *(norm2[:n] > 0)])
     cost = np.full(len(norm2), c_for(float(sums[-1]), int(counts[-1])))

@@ -53,7 +53,7 @@ def build(
         files.warnings += filter(None, [*warnings, opened.described["average_warning"]])
     spec = training.spec.changed(average=plan.average)
     storage: WeightStorage = new_storage(spec, plan, run)
-    of_visits = VisitPlan(
+    visit_plan = VisitPlan(
         spec, opened.costs.pairs(settings, spec.columns), plan.dual_entries,
         int(np.diff(blocks.starts).max()), plan.sparse, plan.common_dual,
         dual_matrix=not plan.sparse and 0 < spec.dual_matrix_bytes <= opened.held_bytes,
@@ -61,16 +61,16 @@ def build(
     visits: Visits
     if settings.splits == 1:
         assert isinstance(workers, Threads)
-        visits = PlainVisits(of_visits, workers)
+        visits = PlainVisits(visit_plan, workers)
     elif isinstance(workers, Threads):
-        visits = (RowRounds if spec.groups is None else ClassRounds)(of_visits, workers)
+        visits = (RowRounds if spec.groups is None else ClassRounds)(visit_plan, workers)
     else:
         from streamsvm.cluster.learners import ClusterClassRounds, ClusterRowRounds
         from streamsvm.cluster.tasks import Job
         from streamsvm.cluster.weights import ShardedWeights
 
         kind = ClusterRowRounds if spec.groups is None else ClusterClassRounds
-        visits = kind(of_visits, workers.threads)
+        visits = kind(visit_plan, workers.threads)
         job = Job(workers.token, training, visits.plan)
         storage = visits.weights = ShardedWeights(storage, workers, blocks, job)
     learner = Learner(spec, storage, visits)
@@ -87,19 +87,19 @@ def build(
 
 @contextlib.contextmanager
 def find_workers(
-    spec: Spec, wanted: int | None, cluster: str | os.PathLike[str] | None = None
+    spec: Spec, n_workers: int | None, cluster: str | os.PathLike[str] | None = None
 ) -> Iterator[Threads | Executor]:
-    """Provide the workers of a training: a cluster, or else `wanted` threads, by default one per processor.
+    """Provide the workers of a training: a cluster, or else `n_workers` threads, by default one a processor.
 
     There are at most as many threads as splits, unless they compute matrix products. Then each product of the
     whole process uses one thread.
     """
-    settings, number = spec.settings, count_workers(wanted)
+    settings, number = spec.settings, count_workers(n_workers)
     if cluster is not None:
         from streamsvm.cluster.client import Cluster
 
         check_splits(settings.splits)
-        with Cluster(cluster, wanted, settings.splits) as found:
+        with Cluster(cluster, n_workers, settings.splits) as found:
             yield found
         return
     if not spec.by_products:

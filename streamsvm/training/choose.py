@@ -27,11 +27,11 @@ from streamsvm.training.training import Execution
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fourier import MAX_WIDTH
 
-_MAX_ROWS, _MIN_ROWS = 10_000, 500  # bounds of the number of sampled rows
+_MAX_ROWS, _MIN_ROWS = 10_000, 500
 _MEMORY_SHARE = 8  # 1 / share of the budget for the values of the sample
 _HOLD_OUT, _PASSES = "1/5", 3
 _LOSSES = ("ww", "cs", "ovr2")
-_OUTPUTS = 2048  # largest number of random features
+_OUTPUTS = 2048
 _WIDE = ("none", "df=-0.25,l2", "df=-0.5,l2", "log1p,df=-0.25,l2")
 
 
@@ -56,20 +56,20 @@ def choose(
     """
     if (needed := 2 * raw.n_features * raw.n_classes * np.dtype(settings.dtype).itemsize) > settings.memory:
         name = "transform" if settings.transform == AUTO else "loss"
-        remedy = Remedy("name it, or raise {}", Option("memory", needed))
-        raise wrong_setting(name, f"auto needs {needed:,} bytes for the weights of a sample", remedy)
+        remedy = Remedy(f"choose a {name}, or raise {{}}", Option("memory", needed))
+        raise wrong_setting(name, f"auto needs {needed:,} bytes for the weights of a trial", remedy)
     sample = _sample(raw, settings)
     candidates = _candidates(settings, raw, sample)
     how, total = Execution(Callbacks(stop=callbacks.stop), workers=1), len(candidates) * sample.n_rows
-    own: dict[str, Any] = {"margin": None, "solver": None} if settings.loss == AUTO else {}
+    loss_defaults: dict[str, Any] = {"margin": None, "solver": None} if settings.loss == AUTO else {}
     trained, tried = list[Settings](), list[dict[str, Any]]()
     callbacks.report({"event": "choose", "rows": sample.n_rows, "trainings": len(candidates)})
     for number, (transform, loss) in enumerate(candidates):
         callbacks.progress("choose transform and loss", number * sample.n_rows, total)
-        skipped = (SettingsError, InputError) if trained else ()  # does not apply to the rows or settings
+        skipped = (SettingsError, InputError) if trained else ()
         with warnings.catch_warnings(), contextlib.suppress(*skipped):
             warnings.simplefilter("ignore")  # the training on all rows warns
-            candidate = dataclasses.replace(settings, transform=transform, loss=loss, **own)
+            candidate = dataclasses.replace(settings, transform=transform, loss=loss, **loss_defaults)
             trial = dataclasses.replace(
                 candidate, passes=_PASSES, tol=None, gap="none", hold_out=_HOLD_OUT, valid=None,
                 valid_labels=None, keep_duals=True, splits=1,
@@ -77,7 +77,7 @@ def choose(
             try:
                 result, _ = train(create(sample, trial, how), how)
             except Interrupted:
-                raise Interrupted("stopped while transform and loss were chosen, before training") from None
+                raise Interrupted("stopped during the choice of transform and loss") from None
             tried.append({"transform": transform, "loss": loss, "valid_accuracy": result.valid_accuracy})
             trained.append(candidate)
             callbacks.report({"event": "candidate", **tried[-1]})
@@ -90,26 +90,25 @@ def choose(
 
 
 def _sample(raw: Store, settings: Settings) -> ArrayStore:
-    """Read at most 10,000 random rows to train on."""
     row_bytes = max(8 * raw.nnz // max(raw.n_rows, 1), 4 * _OUTPUTS)
-    most = min(_MAX_ROWS, max(_MIN_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes)))
+    limit = min(_MAX_ROWS, max(_MIN_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes)))
     kept = (begin + np.flatnonzero(used) for begin, _, used in rows_trained_on(raw, settings))
-    rows = raw.read(ranges_of(np.sort(draw_integers(settings.seed, kept, most))))
+    rows = raw.read(ranges_of(np.sort(draw_integers(settings.seed, kept, limit))))
     labels = {"classes": raw.classes, "label_dtype": raw.label_dtype}
     return ArrayStore(rows, labels, raw.n_features, raw.feature_names(), raw.meta, dense=raw.dense)
 
 
 def _candidates(settings: Settings, raw: Store, sample: Store) -> list[tuple[str, str]]:
     """List the transforms and losses to compare, the default first."""
-    given = dataclasses.replace(settings, transform=None) if settings.transform == AUTO else settings
-    transforms = [str(with_transform(given, sample).transform)]
+    base_settings = dataclasses.replace(settings, transform=None) if settings.transform == AUTO else settings
+    transforms = [str(with_transform(base_settings, sample).transform)]
     if settings.transform == AUTO and sample.n_features > MAX_WIDTH:
         transforms += _WIDE
     elif settings.transform == AUTO:
-        outputs = min(_OUTPUTS, 1 << max(sample.n_rows.bit_length() - 2, 0))  # at most half of the rows
+        outputs = min(_OUTPUTS, 1 << max(sample.n_rows.bit_length() - 2, 0))
         transforms.append("none")
         if raw.kind != IN_MEMORY or raw.n_rows * outputs * raw.dtype.itemsize <= settings.memory:
             transforms += [f"fourier={outputs}", f"scale=std,fourier={outputs}"]
     losses = _LOSSES if settings.loss == AUTO else (settings.loss,)
-    each = ((transform, loss) for transform in dict.fromkeys(transforms) for loss in losses)
-    return [(transform, loss) for transform, loss in each if "fourier" not in transform or loss == losses[0]]
+    pairs = ((transform, loss) for transform in dict.fromkeys(transforms) for loss in losses)
+    return [(transform, loss) for transform, loss in pairs if "fourier" not in transform or loss == losses[0]]

@@ -62,11 +62,10 @@ def begin_at_means(
 
 
 def _add_class_sums(rows: Rows, cost: np.ndarray, target: np.ndarray) -> None:
-    """Add the rows, multiplied by their costs, to the columns of their classes."""
     X = rows.matrix
     step = max(1, _ROW_VALUES // X.shape[1])
     for begin in range(0, rows.n_rows, step):
-        some = slice(begin, begin + step)
-        classes, place = np.unique(rows.labels[some], return_inverse=True)
-        of_class = sparse.csr_array((cost[some], (place, np.arange(len(place)))))
-        target[: X.shape[1], classes] += (of_class @ X[some]).T
+        part = slice(begin, begin + step)
+        classes, place = np.unique(rows.labels[part], return_inverse=True)
+        class_costs = sparse.csr_array((cost[part], (place, np.arange(len(place)))))
+        target[: X.shape[1], classes] += (class_costs @ X[part]).T

@@ -13,14 +13,14 @@ from streamsvm.settings.fit import Settings
 
 History = Sequence[Mapping[str, Any]]
 
-_LARGE_GAP = 0.5  # relative gap above which more passes are suggested
+_LARGE_GAP = 0.5
 _LOWERED = 0.9  # more passes help if the last pass lowered the gap by at least a tenth
 _DEFAULT_TARGET = 0.1  # relative gap to suggest passes for if there is no tolerance
 _FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # fall of a relative gap in a pass, as a factor
 _MIN_TARGET = 1e-12
 # Fraction by which the gap of an average is smaller where gaps hardly fall (measured). Fraction of the
 # tolerance that the predicted gap of an average must reach, because an average costs half a pass.
-_GAIN_OF_AVERAGE, _AVERAGE_SHARE = 0.4, 0.9
+_GAIN_OF_AVERAGE, _AVERAGE_FRACTION = 0.4, 0.9
 
 
 def zero_warning(norm2: float) -> list[Message]:
@@ -28,10 +28,8 @@ def zero_warning(norm2: float) -> list[Message]:
     if norm2 > 0:
         return []
     message = Message(
-        "all weights of the model are 0: it tells no classes apart",
-        Remedy(
-            "scale the values of the data, and weights of rows, to about 1, or give another {}", Option("C")
-        ),
+        "all weights of the model are 0, so it cannot tell classes apart",
+        Remedy("scale the values of the data and the row weights to about 1, or change {}", Option("C")),
     )
     warn(ConvergenceWarning(message))
     return [message]
@@ -48,22 +46,22 @@ def gap_messages(
     of the model, outside the tolerance; both are None if not measured. `history` has the reports of the
     passes.
     """
-    gap, others = measured["relative_gap"], list[Remedy]()
+    gap, advice = measured["relative_gap"], list[Remedy]()
     if gap is None:
         return [], None
     if settings.tol is not None:
-        problem = f"tolerance {settings.tol:g} not reached ({gap:.3g})"
+        problem = f"the tolerance {settings.tol:g} was not reached: the relative gap is {gap:.3g}"
     elif gap > _LARGE_GAP and _still_falls(measured["gap"], history):
-        problem = f"far from the optimum: the relative gap is {gap:.3g}"
-        others = [] if chosen else [Remedy("give a smaller {}", Option("C"))]
+        problem = f"the model is far from the optimum: the relative gap is {gap:.3g}"
+        advice = [] if chosen else [Remedy("give a smaller {}", Option("C"))]
     else:
         return [], None
     passes = Option("passes", passes_to(settings.tol or _DEFAULT_TARGET, gap, history))
     extends = run is not None and settings.keep_duals
-    goes_on = (
-        Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {} or so", passes)
+    resume = (
+        Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with about {}", passes)
     )
-    message = Message(problem, None if gap < 0 else Remedy.join([goes_on, *others]))  # below 0 by rounding
+    message = Message(problem, None if gap < 0 else Remedy.join([resume, *advice]))  # below 0 by rounding
     if settings.tol is None:
         logger.info("%s", message)
         return [], message
@@ -73,10 +71,10 @@ def gap_messages(
 
 def _still_falls(gap: float, history: History) -> bool:
     """Return True if the last of several passes lowered the gap by a tenth, as far as known."""
-    before = {} if len(history) < 2 else of_model(dict(history[-2]))
-    estimate = before.get("primal_estimate")
-    former = before.get("gap", estimate and estimate - before["dual"])
-    return bool(before) and (former is None or gap <= _LOWERED * former)
+    previous = {} if len(history) < 2 else of_model(dict(history[-2]))
+    estimate = previous.get("primal_estimate")
+    previous_gap = previous.get("gap", estimate and estimate - previous["dual"])
+    return bool(previous) and (previous_gap is None or gap <= _LOWERED * previous_gap)
 
 
 def passes_to(target: float, gap: float, history: History) -> int:
@@ -104,4 +102,4 @@ def average_saves_passes(tol: float, history: History) -> bool:
         return False
     factor = min((gaps[-1] / gaps[0]) ** (1 / (len(gaps) - 1)), 1.0)
     expected = factor * gaps[-1]
-    return expected > tol and (1 - _GAIN_OF_AVERAGE * factor) * expected <= _AVERAGE_SHARE * tol
+    return expected > tol and (1 - _GAIN_OF_AVERAGE * factor) * expected <= _AVERAGE_FRACTION * tol

@@ -82,11 +82,11 @@ class TrainingCosts:
 
 
 def read_training_costs(
-    settings: Settings, classes: Sequence[str], counts: np.ndarray, given: Mapping[str, Any]
+    settings: Settings, classes: Sequence[str], counts: np.ndarray, tables: Mapping[str, Any]
 ) -> TrainingCosts:
     """Read the class weights, and the costs of pairs of classes from a table or a tree.
 
-    `counts` has the number of rows of each class. `given` has values of ``costs`` or ``tree`` that are not
+    `counts` has the number of rows of each class. `tables` has values of ``costs`` or ``tree`` that are not
     files.
 
     Raises
@@ -102,13 +102,13 @@ def read_training_costs(
     needed = 8 * len(classes) ** 2  # one copy here, one for the kernels
     if needed > settings.memory:
         raise PlanError(
-            f"the margins of all pairs of {len(classes):,} classes take {format_size(needed)}: too much for "
-            f"{format_size(settings.memory)}",
+            f"the margins of all pairs of {len(classes):,} classes take {format_size(needed)}, but "
+            f"the memory budget is {format_size(settings.memory)}",
             remedy=Remedy("give at least {}", Option("memory", needed)),
             needed_memory=needed,
         )
     name, read = ("costs", read_costs) if settings.tree is None else ("tree", read_tree)
-    return TrainingCosts(weights, read(given.get(name, getattr(settings, name)), classes))
+    return TrainingCosts(weights, read(tables.get(name, getattr(settings, name)), classes))
 
 
 def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> np.ndarray | None:
@@ -122,18 +122,18 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
     where = str(source) if is_file else "class_weight"
     entries = _lines(source) if is_file else ((where, str(name), each) for name, each in source.items())
     code, weights, seen = {name: c for c, name in enumerate(classes)}, np.ones(len(classes)), set()
-    for place, name, given in entries:
+    for place, name, value in entries:
         try:
-            weight = float(given)
+            weight = float(value)
         except (TypeError, ValueError):
             weight = np.nan
         problem = None
         if name not in code:
-            problem = f"is none of the {len(classes):,} classes"
+            problem = f"is not one of the {len(classes):,} classes"
         elif name in seen:
-            problem = "comes twice"
+            problem = "appears twice"
         elif not 0 <= weight < np.inf:
-            problem = f"has the weight {given!r:.40}, which is not a number from 0 on"
+            problem = f"has the weight {value!r:.40}, which is not a number of at least 0"
         if problem is not None:
             raise InputError(f"{place}: the class {printable(name)!r:.60} {problem}")
         seen.add(name)
@@ -154,14 +154,14 @@ def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> Non
     """Raise `SettingsError` if the data called `where` is multilabel, but the settings need one label."""
     loss = get_loss(settings.loss)
     weighs_classes = settings.class_weight is not None and not loss.own_dual
-    refused = (
+    checks = (
         (not loss.label_sets, "loss", f"choose one of {losses_with('label_sets')}"),
         (settings.solver != loss.solvers[0], "solver", "leave it out"),
-        (settings.costs is not None, "costs", "give its rows weights"),
-        (settings.tree is not None, "tree", "give its rows weights"),
-        (weighs_classes, "class_weight", "give its rows weights"),
+        (settings.costs is not None, "costs", "use row weights"),
+        (settings.tree is not None, "tree", "use row weights"),
+        (weighs_classes, "class_weight", "use row weights"),
     )
-    for is_wrong, name, advice in refused:
+    for is_wrong, name, advice in checks:
         if multilabel and is_wrong:
-            problem = f"this {name} is for data of one label a row, and {where} has several; {advice}"
+            problem = f"this {name} requires one label per row, but {where} has several; {advice}"
             raise SettingsError(problem, setting=name)

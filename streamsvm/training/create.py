@@ -35,12 +35,12 @@ from streamsvm.store import Store
 from streamsvm.store.arrays import ArrayStore, in_memory
 from streamsvm.store.sliced import sliced
 from streamsvm.store.store import IN_MEMORY
-from streamsvm.training.auto_c import c_of_norms, rows_trained_on
+from streamsvm.training.auto_c import rows_trained_on, settle_c
 from streamsvm.training.choose import choose
 from streamsvm.training.costs import check_multilabel, read_training_costs
 from streamsvm.training.fit_plan import check_has_groups, find_slice_rows, plan_fit, plan_rows
 from streamsvm.training.opened import OpenTraining
-from streamsvm.training.origin import go_on
+from streamsvm.training.origin import extend_schema
 from streamsvm.training.same_run import read_same
 from streamsvm.training.search_c import find_sample, search_c
 from streamsvm.training.spec import specify
@@ -62,7 +62,7 @@ def fit_store(
     out: str | Path | RunDir,
     settings: Settings,
     how: Execution,
-    given: Mapping[str, Any] = MappingProxyType({}),
+    tables: Mapping[str, Any] = MappingProxyType({}),
     *,
     force: bool = False,
     resume: bool = False,
@@ -72,28 +72,28 @@ def fit_store(
 ) -> FitResult:
     """Train a run on a store, as `streamsvm.fit` describes; if `resume`, continue an existing run.
 
-    `given`, `fitted` and `tuned` are as for `create`. `made` has entries of ``run.json`` about the stores
+    `tables`, `fitted` and `tuned` are as for `create`. `made` has entries of ``run.json`` about the stores
     that the run converted from files.
     """
     run = RunDir.at(out)
     check_place(run)
-    made_here = [run.path / f"{name}.zarr" for name in made.get("files", ())]  # a search converts files, too
-    kept = run.stores_among([*paths, settings.valid, *made_here])
-    begun = run if resume and run.settings.exists() else None
-    with locked(run) if begun else contextlib.nullcontext(), open_to_train(paths, settings) as raw:
+    converted = [run.path / f"{name}.zarr" for name in made.get("files", ())]  # a search converts files, too
+    kept = run.stores_among([*paths, settings.valid, *converted])
+    existing = run if resume and run.settings.exists() else None
+    with locked(run) if existing else contextlib.nullcontext(), open_to_train(paths, settings) as raw:
         opened = create(
-            raw, settings, how, given, paths=paths, fitted=fitted, tuned=tuned, made=made, begun=begun
+            raw, settings, how, tables, paths=paths, fitted=fitted, tuned=tuned, made=made, existing=existing
         )
-        claim = locked(run) if begun else claimed(run, force=force, by_tune=tuned, kept=kept)
+        claim = locked(run) if existing else claimed(run, force=force, by_tune=tuned, kept=kept)
         return train(opened, how, run, claim)[0]
 
 
 def plan_store(
-    paths: Paths, settings: Settings, how: Execution, given: Mapping[str, Any] = MappingProxyType({})
+    paths: Paths, settings: Settings, how: Execution, tables: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Plan memory and disk of a fit of a store, as `streamsvm.plan` describes."""
     with open_to_train(paths, settings) as raw:
-        opened = create(raw, settings, how, given, paths=paths, search=False)
+        opened = create(raw, settings, how, tables, paths=paths, search=False)
         plan = {
             **opened.described,
             **worker_bytes(opened.store, opened.training),
@@ -108,23 +108,23 @@ def open_matrix(
     data: tuple[Any, Any, Any],
     settings: Settings,
     how: Execution,
-    given: Mapping[str, Any],
+    tables: Mapping[str, Any],
     *,
     tuned: bool = False,
     encoding: Mapping[str, Any] | None = None,
 ) -> OpenTraining:
     """Create the training of a matrix.
 
-    `data` are X, y and groups. `given` may also have ``sample_weight`` and, as for `as_matrix`, ``columns``.
+    `data` are X, y and groups. `tables` may also have ``sample_weight`` and, as for `as_matrix`, ``columns``.
     `encoding` is the record of the conversion if X was made from texts.
     """
     X, y, groups = data
     X = with_layer(X, settings.layer, settings.raw, settings.obsm)
-    by, y = given.get("hold_out_by", settings.hold_out_by), labels_of(X, y, settings.label)
+    by, y = tables.get("hold_out_by", settings.hold_out_by), labels_of(X, y, settings.label)
     table = without_label(without_label(X, settings.label), by if isinstance(by, str) else None)
-    rows, labels, matrix = labelled_rows(table, y, np.dtype(settings.dtype), given.get("columns"))
+    rows, labels, matrix = labelled_rows(table, y, np.dtype(settings.dtype), tables.get("columns"))
     if settings.sample_weight not in (None, NONE):
-        weights = given.get("sample_weight", settings.sample_weight)
+        weights = tables.get("sample_weight", settings.sample_weight)
         rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))
     if by is not None:
         rows = rows._replace(hold_out_by=row_hashes(X, by, rows.n_rows))
@@ -140,25 +140,25 @@ def open_matrix(
     raw = ArrayStore(rows, labels, matrix.n_features, matrix.names, meta, dense=matrix.dense)
     check_multilabel(settings, multilabel=raw.multilabel, where="y")
     check_has_groups(settings, has_groups=raw.grouped, where="the matrix")
-    return create(raw, settings, how, given, tuned=tuned, made=labels)
+    return create(raw, settings, how, tables, tuned=tuned, made=labels)
 
 
 def create(
     raw: Store,
     settings: Settings,
     how: Execution,
-    given: Mapping[str, Any] = MappingProxyType({}),
+    tables: Mapping[str, Any] = MappingProxyType({}),
     *,
     paths: Paths = (),
     fitted: FittedTransforms | None = None,
     tuned: bool = False,
     made: Mapping[str, Any] = MappingProxyType({}),
-    begun: RunDir | None = None,
+    existing: RunDir | None = None,
     search: bool = True,
 ) -> OpenTraining:
     """Resolve the settings of a training on a store or on rows in memory, and plan its memory.
 
-    Raises `RunError` if the run `begun` has other settings or data.
+    Raises `RunError` if the run `existing` has other settings or data.
 
     Parameters
     ----------
@@ -181,19 +181,19 @@ def create(
     """
     is_in_memory, on_cluster, base = raw.kind == IN_MEMORY, how.cluster is not None, None
     if AUTO in (settings.transform, settings.loss):
-        old = {} if begun is None else begun.read_settings()
+        old = {} if existing is None else existing.read_settings()
         if "choice" in old:
-            before = {name: old["settings"][name] for name in ("transform", "loss", "margin", "solver")}
-            settings = dataclasses.replace(settings, **before)
+            earlier = {name: old["settings"][name] for name in ("transform", "loss", "margin", "solver")}
+            settings = dataclasses.replace(settings, **earlier)
         else:
-            settings, old["choice"] = choose(raw, settings, how.callbacks, partial(create, given=given))
+            settings, old["choice"] = choose(raw, settings, how.callbacks, partial(create, tables=tables))
         made = {**made, "choice": old["choice"]}
     if settings.from_ is None:
         settings = with_transform(settings, raw)
     else:
         base = load_model(settings.from_)
-        raw = go_on(raw, base)
-        fitted = _fit_further(raw, base, settings, how)
+        raw = extend_schema(raw, base)
+        fitted = _refit(raw, base, settings, how)
     by = raw.meta.get("hold_out_by", settings.hold_out_by)
     settings = dataclasses.replace(settings, label=settings.label or raw.meta.get("label"), hold_out_by=by)
     if fitted is None:
@@ -203,17 +203,17 @@ def create(
     if is_in_memory:
         store = in_memory(store)
     _warn_of_quantities(store)
-    costs = read_training_costs(settings, store.classes, _class_counts(store, settings), given)
-    resolved, chosen = c_of_norms(store, transforms, settings)
+    costs = read_training_costs(settings, store.classes, _class_counts(store, settings), tables)
+    resolved, chosen = settle_c(store, transforms, settings)
     sample = find_sample(store, settings) if search else None
     if by is not None and settings.hold_out is None and sample is None and search and not tuned:
-        warn("nothing is held out", remedy=Remedy("say how much with {}", Option("hold_out", "1/5")))
+        warn("no rows are held out", remedy=Remedy("set the part with {}", Option("hold_out", "1/5")))
     if sample is not None:
         C = search_c(store, sample, settings, resolved.C, costs, how.callbacks)
         resolved = dataclasses.replace(settings, C=C)
     spec, slice_rows = specify(resolved, store), 0
     settings, places = spec.settings, tuple(map(absolute, paths))
-    of_store = {
+    store_record = {
         "path": list(places),
         "fingerprint": raw.fingerprint,
         "n_features": store.n_features,
@@ -222,7 +222,7 @@ def create(
     record = {
         "version": format.RUN_VERSION,
         "settings": dataclasses.asdict(settings),
-        "store": of_store,
+        "store": store_record,
         "C_auto": chosen or tuned,
         **fitted.record,
         "transforms": records_of(transforms),
@@ -234,8 +234,8 @@ def create(
     if base is not None:
         record["model"] = base.record["checksum"]
         record.pop("class_values", None)  # describes the data alone
-    if begun is not None:
-        old = read_same(begun, record)
+    if existing is not None:
+        old = read_same(existing, record)
         record["valid_fingerprint"] = old["valid_fingerprint"]
         plan, slice_rows = Plan(**old["plan"]), old["store"]["slice_rows"]
         if slice_rows:
@@ -248,7 +248,7 @@ def create(
         if slice_rows := find_slice_rows(store, settings, len(starts) - 1):
             store = sliced(store, slice_rows, settings.seed)
             plan, starts = plan_fit(store, spec, cluster=on_cluster)
-    of_store["slice_rows"] = slice_rows
+    store_record["slice_rows"] = slice_rows
     record["plan"] = dataclasses.asdict(plan)
     training = Training(
         spec, plan, starts, costs.row_factors(settings), transforms, slice_rows, places, raw.fingerprint
@@ -267,7 +267,7 @@ def _warn_of_quantities(store: Store) -> None:
     if None not in numbers and numbers not in codes:
         few = f"{rare:,} of them have fewer than {_FEW_ROWS} rows"
         problem = f"{store.path}: the labels are {len(counts):,} different numbers, and {few}"
-        remedy = Remedy("if they are quantities, use a regression, or make classes of ranges of them")
+        remedy = Remedy("if the labels are quantities, use a regression, or group them into ranges")
         warn(StreamsvmWarning(problem, remedy=remedy))
 
 
@@ -287,8 +287,7 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
     return counts
 
 
-def _fit_further(raw: Store, base: Model, settings: Settings, how: Execution) -> FittedTransforms:
-    """Return the transforms of a model, fitted to new features of a store."""
+def _refit(raw: Store, base: Model, settings: Settings, how: Execution) -> FittedTransforms:
     transforms = list(base.transforms)
     if raw.n_features > base.n_features_in_ and not base.takes_any_feature:
         known = [Counts(checked=False), *transforms]  # prevents a check of counts

@@ -37,7 +37,7 @@ from streamsvm.training.parallel.splits import why_split
 from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
 
-_MAX_BUFFERED_DUALS = 2**22  # largest buffer of new duals if the rows are in memory
+_MAX_BUFFERED_DUALS = 2**22
 _SMALL = 2**28  # bytes that matrices of duals may take, or twice the bytes of the rows
 
 
@@ -58,7 +58,7 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
     if size > LARGEST_FILE:
         raise PlanError(
             f"the weights of {store.n_features:,} features and {store.n_classes:,} classes take {size:.1e} "
-            "bytes, more than a file can",
+            "bytes, more than a file can hold",
             remedy=Remedy("number the features without gaps, and convert again"),
         )
     check_has_groups(settings, has_groups=store.grouped, where=str(store.path))
@@ -75,9 +75,9 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
             raise
         need, longest = least_budget(store, last)
         raise PlanError(
-            f"{store.path}: this process may have {format_size(memory_limit())} of memory, and a fit with a "
-            f"row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
-            remedy=Remedy("raise the limit of the process (its cgroup or container)"),
+            f"{store.path}: the memory limit of this process is {format_size(memory_limit())}, but a "
+            f"fit with a row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
+            remedy=Remedy("raise the memory limit of the cgroup or container"),
         ) from None
 
 
@@ -155,7 +155,7 @@ def find_budget(settings: Settings) -> int:
 def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
     """Raise `SettingsError` if the loss needs groups of rows, and the data called `where` has none."""
     if get_loss(settings.loss).sequences and not has_groups:
-        problem = f"{settings.loss} needs to know which rows are a sequence, and {where} does not say it"
+        problem = f"{settings.loss} needs groups of rows that form sequences, and {where} has none"
         raise wrong_setting("loss", problem, GIVE_GROUPS)
 
 
@@ -164,10 +164,10 @@ def check_dense_duals(spec: Spec, free: int, where: str) -> None:
     settings, needed = spec.settings, spec.dense_duals_bytes
     if needed > free:
         raise PlanError(
-            f"the loss {settings.loss} with the solver {settings.solver} has duals of nearly all classes: "
-            f"those of {spec.n_rows:,} rows and {spec.n_classes:,} classes take {format_size(needed)}, "
-            f"and {where} has {format_size(free)} left",
-            remedy=Remedy("train with a loss of few duals, such as {}, or with {}",
+            f"the loss {settings.loss} with the solver {settings.solver} has duals of nearly all classes. "
+            f"The duals of {spec.n_rows:,} rows and {spec.n_classes:,} classes take {format_size(needed)}, "
+            f"but {where} has only {format_size(free)} left",
+            remedy=Remedy("use a loss with few duals, such as {}, or set {}",
                           Option("loss", "ww"), Option("passes", 1)),
         )  # fmt: skip
 
@@ -224,7 +224,7 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
     """Return the description of a plan for `streamsvm.plan` and for the reports of a fit."""
     spec, plan, n_blocks = training.spec, training.plan, len(training.starts) - 1
     settings, size = spec.settings, (1 + plan.average) * spec.weights_bytes
-    in_files = 0 if plan.weights_in_memory else size
+    mapped_bytes = 0 if plan.weights_in_memory else size
     part = held_out_part(settings.hold_out, store, settings.memory)
     return {
         "event": "plan",
@@ -239,14 +239,14 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "budget": plan.memory,
         "planned_bytes": plan.total,
         "weights_bytes": size,
-        "mapped_bytes": in_files,
+        "mapped_bytes": mapped_bytes,
         "weights_in_memory": plan.weights_in_memory,
         "sparse": plan.sparse,
         "sparse_bytes": plan.pool_bytes,
         "common_dual": plan.common_dual,
         "dense_duals_bytes": spec.dense_duals_bytes,
         "commit_bytes": commit_bytes(store, spec, plan),
-        "warning": _warning(store, spec, plan, in_files),
+        "warning": _warning(store, spec, plan, mapped_bytes),
         "average_warning": _average_warning(store, spec, plan),
         "split_reason": None
         if settings.splits == 1
@@ -256,37 +256,37 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
     }
 
 
-def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:
+def _warning(store: Store, spec: Spec, plan: Plan, mapped_bytes: int) -> str | None:
     """Return a warning with remedies if a plan is slow or too large, else None."""
     limit, needed = memory_limit(), plan.total + INTERPRETER
     if needed > limit:  # the run started with more memory
         return Message(
-            f"this run holds about {format_size(needed)}, and the limit of this process is "
-            f"{format_size(limit)}: it may be killed",
-            Remedy("resume it where there is more memory"),
+            f"this run needs about {format_size(needed)} of memory, but the limit of this process is "
+            f"{format_size(limit)}, so it may be killed",
+            Remedy("resume the run in a process with more memory"),
         )
-    if plan.sparse or not in_files:
+    if plan.sparse or not mapped_bytes:
         return None
-    slow = f"weights of {format_size(in_files)} are in files, slower than in memory"
-    if in_files > (free := max(available_memory() - plan.total, 0)):
-        slow += f": a pass may take tens of times as long, since {format_size(free)} are left for them"
-    enough = _enough(store, spec, plan.memory)
-    if limit <= enough + INTERPRETER:
+    slow = f"weights of {format_size(mapped_bytes)} are in files, which is slower than in memory"
+    if mapped_bytes > (free := max(available_memory() - plan.total, 0)):
+        slow += f". Only {format_size(free)} are left to cache them, so a pass may take tens of times as long"
+    budget = _sufficient_budget(store, spec, plan.memory)
+    if limit <= budget + INTERPRETER:
         return slow
-    return Message(slow, Remedy("{} holds them in memory", Option("memory", enough)))
+    return Message(slow, Remedy("{} keeps the weights in memory", Option("memory", budget)))
 
 
 def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
     """Return a warning with the required memory if a plan drops the requested average, else None."""
     if plan.average or not spec.settings.average:
         return None
-    enough = _enough(store, spec, plan.memory)
-    needs = f"the average needs {{}}, in a process that may have {format_size(enough + INTERPRETER)}"
-    left_out = "there is no memory for the average of the weights: the model is the last iterate"
-    return Message(left_out, Remedy(needs, Option("memory", enough)))
+    budget = _sufficient_budget(store, spec, plan.memory)
+    needs = f"the average needs {{}} and a memory limit of {format_size(budget + INTERPRETER)} or more"
+    problem = "the average of the weights does not fit into memory, so the model is the last iterate"
+    return Message(problem, Remedy(needs, Option("memory", budget)))
 
 
-def _enough(store: Store, spec: Spec, budget: int) -> int:
+def _sufficient_budget(store: Store, spec: Spec, budget: int) -> int:
     """Return the budget, in whole MiB, at which the best plan for `budget` has room for small blocks."""
     room = int(2 * SMALL_BLOCK / (1 - 1 / LEAST_READS) / (1 - DUAL_SHARE))
     return -(-(choices(store, spec, budget)[0].fixed + room + 16 * store.n_classes) // 2**20) * 2**20

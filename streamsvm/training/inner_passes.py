@@ -38,8 +38,8 @@ class InnerPasses:
     cost model chooses it.
     """
 
-    def __init__(self, wanted: int | str, seed: int) -> None:
-        self._wanted = wanted
+    def __init__(self, n_passes: int | str, seed: int) -> None:
+        self._n_passes = n_passes
         self._seed = seed
 
     def orders(
@@ -58,15 +58,15 @@ class InnerPasses:
         place : Place
         """
         active = np.flatnonzero(counts > 0)
-        n_passes = self._wanted
+        n_passes = self._n_passes
         if not isinstance(n_passes, int):
-            n_passes = _number(np.diff(rows.indptr)[visited], counts, weights, place.read_work)
+            n_passes = _choose_n_passes(np.diff(rows.indptr)[visited], counts, weights, place.read_work)
         for inner in range(1, n_passes + 1):
             order = active[local_permutation(len(active), self._seed, place.pass_number, place.number, inner)]
             yield visited[order].astype(np.int64, copy=False)
 
 
-def _number(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, read_work: int) -> int:
+def _choose_n_passes(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, read_work: int) -> int:
     """Choose the number of passes that cost as much as the full visits, or half as much if rows were read.
 
     Costs are counted, not timed. Rows are read in the first pass and with several blocks. Inner passes then
@@ -79,5 +79,5 @@ def _number(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, read_work:
     updates = _UPDATE_COST * moved
     full = int(nnz.sum()) * (n_vectors + read_work) + updates + _VISIT_COST * len(counts)
     inner = moved + _REVISIT_COST * np.count_nonzero(counts) + updates
-    share = 0.5 if read_work else 1.0
-    return min(int(share * full / max(inner, 1)), _MAX_PASSES)
+    fraction = 0.5 if read_work else 1.0
+    return min(int(fraction * full / max(inner, 1)), _MAX_PASSES)

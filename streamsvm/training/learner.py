@@ -88,8 +88,8 @@ class Visits(abc.ABC):
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
         """Score blocks in their order as `score` does; yield the number of rows scored after each block."""
-        each = blocks.each(blocks.starts, range(len(blocks)))
-        with Prefetcher(each, is_single=len(blocks) == 1) as all_rows:
+        pieces = blocks.each(blocks.starts, range(len(blocks)))
+        with Prefetcher(pieces, is_single=len(blocks) == 1) as all_rows:
             for number, rows in enumerate(all_rows):
                 self.score(rows, average_scale, tallies)
                 yield int(blocks.starts[number + 1])
@@ -107,7 +107,7 @@ class Learner:
         self.spec, self.loss, self.storage, self.visits = spec, spec.loss, storage, visits
         visits.learner = weakref.proxy(self)  # a cycle would keep the weights alive after the training
         self.read_duals, self.learn, self.score = visits.read_duals, visits.learn, visits.score
-        self.tally = own_lines(N_TALLIES)  # sums over the rows of the current pass
+        self.tally = own_lines(N_TALLIES)
         self.averaging = False  # True while visits update the average, too
         self.set_classes(spec.n_classes)
 
@@ -168,8 +168,8 @@ class Learner:
             columns = self.spec.groups.columns[columns]
         scale = self.average_scale if average else None
         shared = self.n_classes if self.loss.extra_columns else None
-        found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
-        return found.without_last(self.loss.extra_rows(self.n_classes))
+        coefficients = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
+        return coefficients.without_last(self.loss.extra_rows(self.n_classes))
 
     def norms(self, *, average: bool = False) -> tuple[float, float]:
         """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ of the last iterate or of the average; W₀ is `origin`, or 0."""

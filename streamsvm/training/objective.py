@@ -19,7 +19,7 @@ class Scoring(NamedTuple):
     """Sums of a pass over the data with fixed weights."""
 
     loss_sum: float  # sum of the losses of the rows, multiplied by their costs
-    accuracy: float  # fraction of rows classified correctly
+    accuracy: float
     rows: int  # rows of weight above 0
 
 
@@ -56,7 +56,7 @@ def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
     relative_gap = min(record.get(name) or 0.0 for name in ("relative_gap", "average_relative_gap"))
     if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
         return []
-    problem = f"the relative gap is {relative_gap:.1e}: only rounding makes it negative, and it is not known"
+    problem = f"the relative gap is {relative_gap:.1e}: rounding makes it negative, so it is not known"
     remedy = Remedy("use {}, or scale the values of the data to about 1", Option("dtype", "float64"))
     return [Message(problem, remedy)]
 

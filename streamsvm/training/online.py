@@ -70,8 +70,8 @@ class Online(Trainer):
         super().__post_init__()
         assert self.files.run is not None
         self.stream, self._run = self.source.stream, self.files.run
-        self._begun = self.position.blocks_done
-        self._ended = self.position.passes_done > 0  # True if the stream was read to its end
+        self._first_block = self.position.blocks_done
+        self._was_at_end = self.position.passes_done > 0  # True if the stream was read to its end
         self.position = dataclasses.replace(self.position, passes_done=0)  # the stream may have new rows
         self._history: list[dict[str, Any]] = []
 
@@ -90,11 +90,11 @@ class Online(Trainer):
                 finished = self.learn(self._with_room(read), "online", self._report_rows, averages=True)
             self.waited = read.waited
             if not finished:
-                raise self._ended_by(Interrupted("stopped"))
+                raise self._commit_and_advise(Interrupted("stopped"))
             rows = self.learner.visited
             if rows == 0:
                 raise InputError("the input has no rows to learn from")
-            if not self._ended or self.position.blocks_done > self._begun:
+            if not self._was_at_end or self.position.blocks_done > self._first_block:
                 self._report_rest()
                 self.position = dataclasses.replace(self.position, passes_done=1)
                 self.commit()
@@ -109,26 +109,25 @@ class Online(Trainer):
         if not self._run.has_commit or len(self._state.classes) < 2:
             raise RunError(
                 f"{self._run.path} learned from standard input or a pipe, which cannot be read again, and "
-                "has no commit to end at",
-                remedy=Remedy("begin anew, with {}", Option("force", True)),
+                "has no commit to continue from",
+                remedy=Remedy("start again with {}", Option("force", True)),
             )
-        if not self._ended:
+        if not self._was_at_end:
             self.files.warnings.append(
-                "standard input or a pipe cannot be read again and is not resumed: the model is that "
-                f"of the {self.learner.visited:,} rows learned from up to the last commit"
+                "standard input or a pipe cannot be read again, so the model is from the "
+                f"{self.learner.visited:,} rows up to the last commit"
             )
-        return self._save("done" if self._ended else "stopped")
+        return self._save("done" if self._was_at_end else "stopped")
 
     def _with_room(self, read: Prefetcher[TrainingBlock]) -> Iterator[TrainingBlock]:
-        """Yield the blocks after making room for their features and classes."""
         try:
             for block in read:
                 self._make_room(block)
                 yield block
         except Stopped:
-            raise self._ended_by(Interrupted("stopped")) from None
+            raise self._commit_and_advise(Interrupted("stopped")) from None
         except StreamsvmError as error:
-            raise self._ended_by(error) from None
+            raise self._commit_and_advise(error) from None
 
     def _make_room(self, block: TrainingBlock) -> None:
         storage, rows = self.learner.storage, block.rows
@@ -144,9 +143,9 @@ class Online(Trainer):
             problem = f"row {row:,} has the feature {feature:,}: {error.message.problem}"
             raise PlanError(problem, remedy=error.remedy) from None
 
-    def _ended_by(self, error: StreamsvmError) -> StreamsvmError:
+    def _commit_and_advise(self, error: StreamsvmError) -> StreamsvmError:
         """Commit at an error or a signal; return the error with advice on using the commit."""
-        rows, is_new = self.learner.visited, self.position.blocks_done > self._begun
+        rows, is_new = self.learner.visited, self.position.blocks_done > self._first_block
         if rows == 0 or not (is_new or isinstance(error, Interrupted)):
             return error
         if not self.stream.resumable:
@@ -155,19 +154,19 @@ class Online(Trainer):
         if self.stream.resumable:
             if isinstance(error, PlanError):  # resuming with the same settings would fail again
                 return error
-            remedy = Remedy("{} continues after them", Call("resume", self._run.path))
+            remedy = Remedy("{} continues after these rows", Call("resume", self._run.path))
         elif len(self._state.classes) < 2:
             return error
         else:
-            remedy = Remedy(f"{self._save('stopped').model} is their model, and a pipe cannot be resumed")
-        problem = f"{error.message.problem}; {rows:,} rows before were learned from"
+            remedy = Remedy(f"{self._save('stopped').model} is their model, because a pipe cannot be resumed")
+        problem = f"{error.message.problem} (after learning from {rows:,} rows)"
         return type(error)(problem, remedy=remedy)
 
     # -- reports -----------------------------------------------------------------------------------
 
     def _report_rows(self, block: TrainingBlock | None = None, at: int = 0) -> None:
         """Report the rows learned from, including the first `at` rows of `block`."""
-        record = {"event": "rows", **self._figures(block, at)}
+        record = {"event": "rows", **self._measures(block, at)}
         hidden = [each["progressive_accuracy"] is None for each in self._history]
         if record["progressive_accuracy"] is None and not any(hidden):
             self.report({"event": "warning", "warning": STREAM_WARNING})
@@ -177,11 +176,10 @@ class Online(Trainer):
         self._history.append(record)
 
     def _report_rest(self) -> None:
-        """Report the rows after the last report, if any."""
         if self.position.reported[0] != self.learner.visited:
             self._report_rows()
 
-    def _figures(self, block: TrainingBlock | None = None, at: int = 0) -> dict[str, Any]:
+    def _measures(self, block: TrainingBlock | None = None, at: int = 0) -> dict[str, Any]:
         tally, state = self.learner.tally, self._state
         groups, n_features = LabelGroups(state.label_groups), state.n_features
         if block is not None:
@@ -204,7 +202,7 @@ class Online(Trainer):
         }
 
     def _save(self, status: str) -> OnlineResult:
-        figures = self._history[-1] if self._history else self._figures()
+        measures = self._history[-1] if self._history else self._measures()
         state, stream = self._state, self.stream
         order = class_order(state.classes) if stream.classes is None else np.arange(len(state.classes))
         record = self._model_record(order)
@@ -212,12 +210,12 @@ class Online(Trainer):
             self._coefficients(order), record,
             stream.feature_names, saved=lambda model: self.report({"event": "saved", "model": model}),
         )  # fmt: skip
-        warnings: list[str] = [STREAM_WARNING] if figures["progressive_accuracy"] is None else []
+        warnings: list[str] = [STREAM_WARNING] if measures["progressive_accuracy"] is None else []
         return OnlineResult(
             status=status,
             C=record["C"],
-            **{name: value for name, value in figures.items() if name != "event"},
-            waited_fraction=self.waited / max(figures["seconds"], 1e-9),
+            **{name: value for name, value in measures.items() if name != "event"},
+            waited_fraction=self.waited / max(measures["seconds"], 1e-9),
             peak_memory_bytes=self.peak,
             checkpoints=self.files.checkpoints,
             checkpoint_seconds=self.files.checkpoint_seconds,
@@ -236,17 +234,16 @@ class Online(Trainer):
             storage.grow(n_features + 1, self.learner.n_classes)
             for array in storage.weights[:2]:
                 array[n_features] = array[0]
-        found = self.learner.coefficients(order, average=True)
-        assert found.average_delta is not None
-        assert found.used is not None
-        return found._replace(
-            current=found.current[first:],
-            average_delta=found.average_delta[first:],
-            used=np.maximum(found.used - first, 0),
+        coefficients = self.learner.coefficients(order, average=True)
+        assert coefficients.average_delta is not None
+        assert coefficients.used is not None
+        return coefficients._replace(
+            current=coefficients.current[first:],
+            average_delta=coefficients.average_delta[first:],
+            used=np.maximum(coefficients.used - first, 0),
         )
 
     def _model_record(self, order: np.ndarray) -> dict[str, Any]:
-        """Return the model's record, which is the same for equal passes."""
         online_settings, state = self.online_settings, self._state
         classes = [state.classes[code] for code in order]
         n_features, n_features_in = self.learner.storage.n_features, self.stream.n_features
@@ -336,7 +333,7 @@ def _fitted(online_settings: OnlineSettings, stream: Stream, n_features: int) ->
     """Fit the transforms to `n_features` features; raise `SettingsError` if one needs all rows."""
     for each in parse_transforms(online_settings.transform):
         if each.array_dtype is not None:
-            problem = f"{each.name} needs facts of all rows, and online reads each once; train with fit"
+            problem = f"{each.name} needs statistics of all rows, and online reads rows once; train with fit"
             raise wrong_setting("transform", problem)
     data = FittingData(n_features, stream.feature_names, stream.index_base, None)
     return fit_without_rows(online_settings.transform, data)
@@ -346,7 +343,6 @@ def _fitted(online_settings: OnlineSettings, stream: Stream, n_features: int) ->
 def _stream_trainer(
     run: RunDir, stream: Stream, online_settings: OnlineSettings, every: Interval, callbacks: Callbacks
 ) -> Iterator[Online]:
-    """Provide the trainer of a stream at its last commit."""
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
     settings = online_settings.one_pass()
     dtype = np.dtype(settings.dtype)
@@ -365,8 +361,8 @@ def _stream_trainer(
         or stream.classes not in (None, classes)  # labels are codes of these classes
     ):
         raise RunError(
-            f"{run.path} was begun on a stream of other features or classes",
-            remedy=Remedy("bring the old one back, or begin anew"),
+            f"{run.path} was started on a stream with other features or classes",
+            remedy=Remedy("restore the old stream, or start a new run"),
         )
     storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta))
     files.restore(storage)

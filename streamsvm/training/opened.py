@@ -13,8 +13,8 @@ from streamsvm.inputs.schema import reading_of
 from streamsvm.store import Store
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import describe_fit
-from streamsvm.training.held_out import held_out_blocks, open_held_out
 from streamsvm.training.training import Training
+from streamsvm.training.validation import open_validation, validation_blocks
 from streamsvm.transforms.fitting import DATA_ENTRIES
 
 
@@ -23,11 +23,11 @@ class OpenTraining:
     """Training with its opened data, and with facts that it records but does not learn from."""
 
     training: Training
-    raw: Store  # store before transforms
+    raw: Store
     store: Store  # view of `raw` with the rows of the blocks
     costs: TrainingCosts  # the model keeps the table of costs
     run_record: dict[str, Any]  # content of ``run.json``; without a run, entries for the model's record
-    on_cluster: bool = False  # workers of a cluster do the work
+    on_cluster: bool = False
 
     @functools.cached_property
     def blocks(self) -> Blocks:
@@ -42,11 +42,11 @@ class OpenTraining:
     def record(self) -> dict[str, Any]:
         """Entries of the model's record that are known before the training."""
         store, settings = self.store, self.training.spec.settings
-        of_run: dict[str, Any] = {"memory": settings.memory, "block_rows": settings.block_rows}
-        of_run |= {"store_fingerprint": self.training.fingerprint}
+        run_entries: dict[str, Any] = {"memory": settings.memory, "block_rows": settings.block_rows}
+        run_entries |= {"store_fingerprint": self.training.fingerprint}
         names = ("C_auto", "class_values", *DATA_ENTRIES)
         return {
-            **(of_run if self.training.paths else {}),
+            **(run_entries if self.training.paths else {}),
             "classes": list(store.classes),
             "label_dtype": store.label_dtype,
             "n_features": store.n_features,
@@ -79,5 +79,5 @@ class OpenTraining:
         if settings.hold_out is not None:
             yield self.blocks.to_measure()
             return
-        with open_held_out(settings, self.run_record["valid_fingerprint"]) as store:
-            yield held_out_blocks(store, self.raw, self.training, self.held_bytes)
+        with open_validation(settings, self.run_record["valid_fingerprint"]) as store:
+            yield validation_blocks(store, self.raw, self.training, self.held_bytes)

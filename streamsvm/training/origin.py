@@ -21,7 +21,7 @@ from streamsvm.store.joined import all_classes
 from streamsvm.store.views import matched, recoded
 from streamsvm.training.spec import Spec
 
-_PIECE_WEIGHTS = 2**20  # weights read at a time
+_PIECE_WEIGHTS = 2**20
 
 
 class Origin:
@@ -40,14 +40,14 @@ class Origin:
     def rows(self, begin: int, end: int) -> np.ndarray:
         """Return the weights of some features, with mean 0 over the classes if the loss requires it."""
         spec, coef = self._spec, self._coef
-        found = np.zeros((end - begin, spec.n_classes))
+        weights = np.zeros((end - begin, spec.n_classes))
         if (last := min(end, self._n_plain)) > begin:
-            found[: last - begin, self._codes] = coef.dense(begin, last)
+            weights[: last - begin, self._codes] = coef.dense(begin, last)
         if end == spec.n_features and self._n_plain < coef.shape[0]:
-            found[-1, self._codes] = coef.dense(self._n_plain, coef.shape[0])[0]
+            weights[-1, self._codes] = coef.dense(self._n_plain, coef.shape[0])[0]
         if spec.loss.extra_columns or spec.loss.centred:
-            found -= found.mean(axis=1, keepdims=True)
-        return found.astype(spec.dtype)
+            weights -= weights.mean(axis=1, keepdims=True)
+        return weights.astype(spec.dtype)
 
     def write(self, storage: WeightStorage) -> None:
         """Write the weights into `storage`, whose weights are zero."""
@@ -71,7 +71,7 @@ class Origin:
         return float(sums[0]), float(sums[1])
 
 
-def go_on(raw: Store, model: Model) -> Store:
+def extend_schema(raw: Store, model: Model) -> Store:
     """Return a view of a store with the features and classes of a model, followed by new ones.
 
     New features are omitted if the model selects features. If the model hashes features, no feature is new.
@@ -91,23 +91,23 @@ def go_on(raw: Store, model: Model) -> Store:
 
 
 def _with_features(raw: Store, model: Model) -> Store:
-    where, own, names = str(raw.path), model.feature_names_in_, raw.feature_names()
+    where, known, names = str(raw.path), model.feature_names_in_, raw.feature_names()
     bases, width = {raw.index_base, model.record["index_base"]}, model.n_features_in_
     fits = None in bases and raw.n_features == width and not model.takes_any_feature
-    alike = bases in ({0}, {1}) or fits or own is not None  # LIBSVM text numbers its features
-    alike &= (own is None) == (names is None) and raw.meta.get("encoding") == model.record.get("encoding")
+    alike = bases in ({0}, {1}) or fits or known is not None
+    alike &= (known is None) == (names is None) and raw.meta.get("encoding") == model.record.get("encoding")
     if not alike:
         raise StoreError(
-            f"{where}: its features have other kinds of names, numbers or columns than the model's",
-            remedy=Remedy("make a store of it with {}", Call("convert", options=(Option("like"),))),
+            f"{where}: the kind of feature names, numbers or columns differs from that of the model",
+            remedy=Remedy("convert the data with {}", Call("convert", options=(Option("like"),))),
         )
-    if own is None or names is None:
-        every = FeatureMatch(np.arange(raw.n_features))
-        return matched(raw, every, None, width) if raw.n_features < width else raw
-    match = match_features(names, own, where)
+    if known is None or names is None:
+        identity = FeatureMatch(np.arange(raw.n_features))
+        return matched(raw, identity, None, width) if raw.n_features < width else raw
+    match = match_features(names, known, where)
     if not any(each.name == "select" for each in model.transforms):
-        own = list(dict.fromkeys([*own, *names]))
-        match = match_features(names, own, where, model="the model and the data")
+        known = list(dict.fromkeys([*known, *names]))
+        match = match_features(names, known, where, model="the model and the data")
     if match.message is not None:
         warn(StreamsvmWarning(match.message))
-    return matched(raw, match, list(own))
+    return matched(raw, match, list(known))

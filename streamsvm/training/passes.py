@@ -36,23 +36,23 @@ class Fit(Trainer):
     """Trainer for passes over the blocks of a source until a tolerance or the number of passes is reached."""
 
     source: ShuffledSource
-    about: OpenTraining
+    opened: OpenTraining
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._norm2 = math.inf  # squared norm of the last iterate when last measured
-        self._bytes_before = self.source.cut.store.bytes_read
+        self._norm2 = math.inf
+        self._bytes_before = self.source.data_blocks.store.bytes_read
 
     def run(self) -> FitResult:
         """Make the remaining passes, and save the model."""
-        with self.compiled(self.source.cut.empty()):
+        with self.compiled(self.source.data_blocks.empty()):
             while self.position.passes_done < self.settings.passes and not self._has_converged():
                 self._make_pass(self.position.passes_done + 1)
-        learner, about = self.learner, self.about
+        learner, opened = self.learner, self.opened
         coefficients = learner.coefficients(np.arange(learner.n_classes), average=self._is_average())
         model = self.files.save_model(
-            coefficients, self._model_record(), about.raw.feature_names(),
-            costs=about.costs.costs, transforms=about.training.transforms,
+            coefficients, self._model_record(), opened.raw.feature_names(),
+            costs=opened.costs.costs, transforms=opened.training.transforms,
         )  # fmt: skip
         return self._result(model)
 
@@ -60,7 +60,7 @@ class Fit(Trainer):
 
     def _make_pass(self, this_pass: int) -> None:
         self.begin_pass(this_pass)
-        self._grow_or_begin(this_pass)
+        self._prepare_weights(this_pass)
         blocks = self.source.blocks(this_pass, self.position.blocks_done)
         with Prefetcher(blocks, is_single=len(self.source.starts(this_pass)) == 2) as read:
             stage = f"pass {this_pass} of {self.settings.passes}"
@@ -70,7 +70,7 @@ class Fit(Trainer):
             self._stopped()
         self._end_pass(this_pass)
 
-    def _grow_or_begin(self, this_pass: int) -> None:
+    def _prepare_weights(self, this_pass: int) -> None:
         """Start at the class means; if C grows, scale weights and duals by the best factor."""
         if not self.position.blocks_done:
             scale, start = self._grow(this_pass), self.position.start
@@ -88,8 +88,8 @@ class Fit(Trainer):
                 raise Interrupted("stopped before the first pass began", remedy=self._continue())
 
         learner, share = self.learner, self.settings.share_of_C(1)
-        cut, margin = self.source.cut, self.settings.margin
-        return begin_at_means(cut, share, learner.storage, learner.n_classes, margin, progress)
+        data_blocks, margin = self.source.data_blocks, self.settings.margin
+        return begin_at_means(data_blocks, share, learner.storage, learner.n_classes, margin, progress)
 
     def _grow(self, this_pass: int) -> float:
         growth = self.settings.share_of_C(this_pass) / self.settings.share_of_C(this_pass - 1)
@@ -108,26 +108,26 @@ class Fit(Trainer):
         settings = self.settings
         if not self.learner.spec.settings.average:
             return False
-        wanted = this_pass == settings.passes
-        wanted |= settings.is_measured(this_pass)
+        needed = this_pass == settings.passes
+        needed |= settings.is_measured(this_pass)
         if settings.tol is None:
-            wanted |= settings.gap == "pass"
+            needed |= settings.gap == "pass"
         else:
-            wanted |= average_saves_passes(settings.tol, self.position.history)
-        return wanted
+            needed |= average_saves_passes(settings.tol, self.position.history)
+        return needed
 
     def _end_pass(self, this_pass: int) -> None:
         if self.learner.tally[UNWEIGHTED] == self.n_rows:
-            others = f" but those that are held out ({part})" if (part := self.settings.hold_out) else ""
+            excluded = f" outside the held-out part {part}" if (part := self.settings.hold_out) else ""
             raise InputError(
-                f"all rows{others} have the weight 0; give some of them, and their classes, weights above 0"
+                f"all rows{excluded} have weight 0; give some rows, and their classes, weights above 0"
             )
         settings, position = self.settings, self.position
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
         seconds = position.pass_seconds
         waited = min(self.waited, seconds)  # waiting for a reader that compiles takes longer
-        bytes_read = self.source.cut.store.bytes_read
+        bytes_read = self.source.data_blocks.store.bytes_read
         record |= {
             "rows_per_second": self.n_rows / max(seconds, 1e-9),
             "seconds": seconds,
@@ -180,8 +180,8 @@ class Fit(Trainer):
         share = settings.share_of_C(this_pass)
         grows = settings.share_of_C(this_pass + 1) > share
         # Measure by the C of the pass, or with a tolerance by the final C.
-        of_pass = share if settings.tol is None else 1.0
-        loss_sum = float(tally[LOSS_SUM]) / share * of_pass
+        cost_factor = share if settings.tol is None else 1.0
+        loss_sum = float(tally[LOSS_SUM]) / share * cost_factor
         estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, *norms)
         record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
         record |= {
@@ -193,34 +193,32 @@ class Fit(Trainer):
             "relative_gap_estimate": estimate["relative_gap"] if self.learner.visits.progressive else None,
         }
         if settings.gap == "pass" or (settings.gap == "end" and is_last):
-            scorings = self._score(self.source.cut, f"gap {this_pass}")
-            record |= gap_record(float(tally[DUAL_SUM]), scorings[0].loss_sum * of_pass, *norms)
+            scorings = self._score(self.source.data_blocks, f"gap {this_pass}")
+            record |= gap_record(float(tally[DUAL_SUM]), scorings[0].loss_sum * cost_factor, *norms)
             history = self.position.history
             first = history[0].get("gap") if history else record["gap"]
             record["gap_decay"] = record["gap"] / first if first else None
             if len(scorings) > 1:
-                record |= self._measure_average(scorings[1], of_pass)
+                record |= self._measure_average(scorings[1], cost_factor)
             record |= _accuracies("train_accuracy", scorings)
         if settings.is_measured(this_pass):
-            with self.about.measured_blocks() as blocks:
+            with self.opened.measured_blocks() as blocks:
                 scorings = self._score(blocks, f"valid {this_pass}")
             if settings.hold_out is not None and not scorings[0].rows:
                 raise InputError(
-                    f"the part {settings.hold_out} that hold_out names has no rows",
+                    f"the held-out part {settings.hold_out} has no rows",
                     remedy=Remedy("hold out a larger part"),
                 )
             record |= _accuracies("valid_accuracy", scorings)
         return record
 
-    def _measure_average(self, scoring: Scoring, of_pass: float) -> dict[str, float]:
+    def _measure_average(self, scoring: Scoring, cost_factor: float) -> dict[str, float]:
         learner = self.learner
         dual_sum = float(learner.tally[DUAL_SUM] - learner.average_scale * learner.tally[DUAL_DELTA])
-        record = gap_record(dual_sum, scoring.loss_sum * of_pass, *learner.norms(average=True))
+        record = gap_record(dual_sum, scoring.loss_sum * cost_factor, *learner.norms(average=True))
         return {f"{AVERAGE_PREFIX}{name}": value for name, value in record.items()}
 
     def _score(self, blocks: Blocks, stage: str) -> list[Scoring]:
-        """Score blocks by the last iterate and, if it has started, by the average."""
-
         def step(done: int) -> None:
             self.progress(stage, done, int(blocks.starts[-1]))
             self.note_memory()
@@ -247,7 +245,7 @@ class Fit(Trainer):
     def _progressive(self) -> dict[str, Any]:
         visited, tally = self.learner.visited, self.learner.tally
         begins_blank = not self.position.start  # class means depend on the labels of all rows
-        is_meaningful = self.learner.visits.progressive and begins_blank and not self.about.order_warning
+        is_meaningful = self.learner.visits.progressive and begins_blank and not self.opened.order_warning
         return {
             "rows": visited,
             "progressive_accuracy": accuracy_of(tally) if is_meaningful else None,
@@ -256,15 +254,14 @@ class Fit(Trainer):
         }
 
     def _model_record(self) -> dict[str, Any]:
-        """Return the model's record, which is the same for equal trainings."""
-        names, weights = ["loss", "C", "inner_passes", "seed", "dtype"], self.about.costs.class_weights
+        names, weights = ["loss", "C", "inner_passes", "seed", "dtype"], self.opened.costs.class_weights
         if self.settings.splits > 1:
             names += ["split", "splits"]
         return {
             **{name: getattr(self.settings, name) for name in names},
             "C": self._last_C,
             **self.settings.of_loss,
-            **self.about.record,
+            **self.opened.record,
             **({} if weights is None else {"class_weights": weights.tolist()}),
             "average": self._is_average(),
             "passes": self.position.passes_done,
@@ -280,17 +277,17 @@ class Fit(Trainer):
         last, first = history[-1], history[0]
         seconds = self.position.seconds
         averaged, is_measured = self._is_average(), "gap" in last
-        of_last: dict[str, Any] = {name: last[name] if is_measured else None for name in _OBJECTIVE}
+        last_measures: dict[str, Any] = {name: last[name] if is_measured else None for name in _OBJECTIVE}
         measured = {name: of_model(last)[name] if is_measured else None for name in _OBJECTIVE}
-        warnings = [*self.files.warnings, *filter(None, [self.about.order_warning])]
+        warnings = [*self.files.warnings, *filter(None, [self.opened.order_warning])]
         learned = self.n_rows > first.get("empty_rows", 0) and self.learner.origin is None
         zero = zero_warning(self._norm2) if learned else []
         warnings += zero
         hint = None
         if not (zero or self._has_converged()):
-            run, chosen = self.files.path, self.about.record["C_auto"]
-            found, hint = gap_messages(measured, self.settings, history, run, chosen=chosen)
-            warnings += found
+            run, chosen = self.files.path, self.opened.record["C_auto"]
+            further, hint = gap_messages(measured, self.settings, history, run, chosen=chosen)
+            warnings += further
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,
@@ -299,7 +296,7 @@ class Fit(Trainer):
             gap_decay=last.get("gap_decay"),
             train_accuracy=last.get("train_accuracy"),
             valid_accuracy=last.get("valid_accuracy"),
-            last_iterate=of_last if averaged and is_measured else None,
+            last_iterate=last_measures if averaged and is_measured else None,
             averaged=averaged,
             progressive_accuracy=first.get("progressive_accuracy"),
             rows_per_second=self.n_rows * len(history) / max(seconds, 1e-9),

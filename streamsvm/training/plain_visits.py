@@ -60,13 +60,13 @@ class PlainVisits(Visits):
         rows, first_rows = block.rows, _first_rows(block, learner.n_classes)
         place = Place(block.pass_number, block.number, block.read_work)
         if self._tie_tolerance:
-            near = self._tie_tolerance if block.pass_number == 1 else 0.0
-            learner.problem = learner.problem._replace(near=near)
+            tolerance = self._tie_tolerance if block.pass_number == 1 else 0.0
+            learner.problem = learner.problem._replace(near=tolerance)
         at, centre_rows, features = 0, max(rows.n_rows, 1), np.zeros(0, np.int64)
         if learner.loss.extra_columns:
             features = features_of(rows, learner.storage.n_features)
-            of_row = max(int(rows.indptr[-1] - rows.indptr[0]) // max(rows.n_rows, 1), 1)
-            centre_rows = max(_CENTRE_NON_ZEROS * len(features) // of_row, _CENTRE_ROWS)
+            row_nnz = max(int(rows.indptr[-1] - rows.indptr[0]) // max(rows.n_rows, 1), 1)
+            centre_rows = max(_CENTRE_NON_ZEROS * len(features) // row_nnz, _CENTRE_ROWS)
         while True:
             pause = at + next_pause(learner.visited) - learner.visited
             end = min(rows.n_rows, pause, (at // centre_rows + 1) * centre_rows)
@@ -127,7 +127,6 @@ class PlainVisits(Visits):
         return DualMatrix(old, new)
 
     def _matrix(self, n_rows: int) -> np.ndarray:
-        """Return a matrix for the duals of `n_rows` rows."""
         spec = self.learner.spec
         return new_matrix(n_rows, spec.n_classes + spec.loss.extra_columns, spec.dtype)
 
@@ -137,26 +136,25 @@ class PlainVisits(Visits):
             return self._visitor.call(self.kernels.visit_matrix, rows, order, begin, end, old, target)
 
         def visit(begin: int, end: int, weights: Weights) -> int:
-            to, duals = target._replace(weights=weights), Duals(old, self._buffer)
-            return self._visitor.call(self.kernels.visit, rows, order, begin, end, duals, to)
+            visit_target, duals = target._replace(weights=weights), Duals(old, self._buffer)
+            return self._visitor.call(self.kernels.visit, rows, order, begin, end, duals, visit_target)
 
         if self._products is None or not rows.dense:
             return visit(begin, end, target.weights)
         return self._products.visit(visit, rows, order, begin, end, target.weights, self.learner.tally)
 
     def _revisit_matrix(self, order: np.ndarray, rows: Rows, duals: DualMatrix, place: Place) -> None:
-        """Make inner passes over the rows of a block that have duals."""
         if (passes := self._visitor.inner_passes) is None:
             return
-        found = np.empty(rows.n_rows, np.bool_)
-        find_duals(duals.new, found)
+        has_duals = np.empty(rows.n_rows, np.bool_)
+        find_duals(duals.new, has_duals)
         # Other rows do not enter the objective, and their visits take no time.
-        entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.learner.loss.own_dual)
-        visited = order[entered[order]]
-        again = duals._replace(old=duals.new, scale=1.0, again=True)
-        counts = found[visited] * duals.new.shape[1]
-        for each in passes.orders(rows, self.learner.storage.weights.current, visited, counts, place):
-            self._visit(rows, each, 0, len(each), again)
+        counted = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.learner.loss.own_dual)
+        visited = order[counted[order]]
+        matrices = duals._replace(old=duals.new, scale=1.0, again=True)
+        counts = has_duals[visited] * duals.new.shape[1]
+        for inner_order in passes.orders(rows, self.learner.storage.weights.current, visited, counts, place):
+            self._visit(rows, inner_order, 0, len(inner_order), matrices)
 
     def _buffer_is_full(self) -> bool:
         if self.learner.loss.sequences:
@@ -169,14 +167,13 @@ class PlainVisits(Visits):
 def _too_long(learner: Learner, rows: Rows, first: int) -> PlanError:
     length = int(np.count_nonzero(rows.qid == rows.qid[first]))
     return PlanError(
-        f"the memory budget cannot hold the new duals of a group of {length:,} rows, up to "
+        f"the memory budget cannot hold the new duals of a group of {length:,} rows, which may be up to "
         f"{length * learner.spec.max_duals:,}",
-        remedy=Remedy("give more with {}, or cut the sequence", Option("memory")),
+        remedy=Remedy("raise {}, or cut the sequence", Option("memory")),
     )
 
 
 def _first_rows(block: TrainingBlock, n_classes: int) -> list[int]:
-    """Return the row of the block in which each new class first appears."""
     if not block.new_classes:
         return []
     codes, first = np.unique(block.rows.labels, return_index=True)

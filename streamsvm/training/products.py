@@ -17,7 +17,7 @@ from streamsvm.kernels.tile import Tile, add_columns, clear_steps, mark_moved
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 
 # Rows per product. More rows take longer to correct; fewer rows make products slower.
-_MOST_ROWS, _LEAST_ROWS = 256, 64
+_MAX_ROWS, _MIN_ROWS = 256, 64
 _FEW_COLUMNS = 256  # with fewer, inner products of many rows dominate the cost
 _PART = 64  # rows of a tile whose scores one product corrects for the steps of earlier rows
 _BYTES = 2**26  # limit for the scores and the steps of a tile, unless it has the fewest rows
@@ -30,8 +30,8 @@ _FEW = 4  # if at most a quarter of the columns change, steps are added column b
 
 def tile_rows(columns: int, itemsize: int) -> int:
     """Return the number of rows of a tile for weights with `columns` columns."""
-    rows = _MOST_ROWS if columns >= _FEW_COLUMNS else _LEAST_ROWS
-    while rows > _LEAST_ROWS and 2 * rows * columns * itemsize > _BYTES:
+    rows = _MAX_ROWS if columns >= _FEW_COLUMNS else _MIN_ROWS
+    while rows > _MIN_ROWS and 2 * rows * columns * itemsize > _BYTES:
         rows //= 2
     return rows
 
@@ -41,7 +41,7 @@ class Products:
 
     def __init__(self, columns: int, dtype: np.dtype, threads: Threads) -> None:
         self.n_rows = n_rows = tile_rows(columns, dtype.itemsize)
-        self._threads = threads if columns >= _FEW_COLUMNS else Threads()  # small products gain nothing
+        self._threads = threads if columns >= _FEW_COLUMNS else Threads()
         none = np.zeros((0, 0), dtype)
         scores, average, steps = (own_lines(n_rows * columns, dtype).reshape(n_rows, -1) for _ in range(3))
         self._tile = Tile(
@@ -77,7 +77,7 @@ class Products:
         dtype = rows.data.dtype
         if (largest := rows.norm2.max()) > np.finfo(dtype).max:
             raise RunError(
-                f"a row has the squared norm {largest:.1e}, too large for products in {dtype}",
+                f"a row has the squared norm {largest:.1e}, which is too large for products in {dtype}",
                 remedy=Remedy(
                     "scale the values of the data to about 1, or give {}", Option("dtype", "float64")
                 ),
@@ -90,13 +90,13 @@ class Products:
         cuts = [begin, *range((begin // self.n_rows + 1) * self.n_rows, end, self.n_rows), end]
         tiles = [slice(*cut) for cut in itertools.pairwise(cuts)]
         loaded = self._threads.submit(load, tiles[0])
-        for tile, following in itertools.zip_longest(tiles, tiles[1:]):
+        for tile, next_tile in itertools.zip_longest(tiles, tiles[1:]):
             X, inner = loaded.result()
             self._multiply(X, weights.current, self._tile.scores)
             self._tile.n_moved[:] = 0
             self._tile.clock[0] = tally[CLOCK] + 1
-            if following is not None:  # loads in parallel to the visits of one thread
-                loaded = self._threads.submit(load, following)
+            if next_tile is not None:  # loads in parallel to the visits of one thread
+                loaded = self._threads.submit(load, next_tile)
             reached = self._visit_tile(visit, inner, tile.start, weights)
             self._add_steps(X[: reached - tile.start], weights)
             if reached < tile.stop:
@@ -140,7 +140,6 @@ class Products:
             yield part, weights._replace(tile=self._tile)
 
     def _multiply(self, X: np.ndarray, weights: np.ndarray, scores: np.ndarray) -> None:
-        """Write the scores of the rows `X` into the first rows of `scores`."""
         n_columns = weights.shape[1]
 
         def part(first: int) -> None:
@@ -150,7 +149,6 @@ class Products:
         self._threads.each(part, range(0, n_columns, _SCORED_COLUMNS))
 
     def _add_steps(self, X: np.ndarray, weights: Weights) -> None:
-        """Add the products of rows and steps to the weights and to their average."""
         tile, n = self._tile, len(X)
         steps, K = tile.steps[:n], weights.current.shape[1]
         moved = np.zeros(K // LANES, np.bool_)
@@ -170,15 +168,15 @@ class Products:
         ]
 
         def add(part: tuple[slice, slice]) -> None:
-            features, of = part
-            change = X[:, features].T @ steps[:, of]
+            features, changed = part
+            change = X[:, features].T @ steps[:, changed]
             for target, factor in targets:
                 if factor != 1:
                     change *= factor
                 if few:
-                    add_columns(target[features], columns[of], change)
+                    add_columns(target[features], columns[changed], change)
                 else:
-                    target[features, of] += change
+                    target[features, changed] += change
 
         self._threads.each(add, parts)
         clear_steps(tile.steps, tile.moved, tile.n_moved)

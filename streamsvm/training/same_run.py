@@ -13,10 +13,10 @@ from streamsvm.settings.fit import Settings
 
 # Entries that are compared separately, or not at all.
 _COMPARED_SEPARATELY = ("version", "settings", "store", "plan", "valid_fingerprint", "checksum")
-_DIFFERENCES = {  # how errors describe a difference in another entry
+_DIFFERENCES = {
     "C_auto": "with C {}chosen from the data",
     "choice": "with transforms and loss {}chosen on a sample",
-    "files": "with other files, or another way to read them",
+    "files": "with other files or reading settings",
     "transforms": "with other transforms",
     format.SUMS: "with other transforms",
     "error_weights": "with other contents of class_weight, costs or tree",
@@ -31,13 +31,13 @@ def read_same(run: RunDir, record: dict[str, Any]) -> dict[str, Any]:
     """
     old, new = run.read_settings(), json.loads(json.dumps(record))
     run.find_stores(old)
-    other = Remedy("give the old one, or another {}", Option("out"))
+    other = Remedy("undo the change, or give another {}", Option("out"))
     if old.get("kind") == format.ONLINE:
         raise RunError(f"{run.path} is a run of online", remedy=Remedy("give another {}", Option("out")))
     # Compare the data first, because other data also changes an automatic C.
     if old["store"]["fingerprint"] != new["store"]["fingerprint"]:
         raise RunError(
-            f"{run.path} was begun on other data than is now in {', '.join(new['store']['path'])}: the "
+            f"{run.path} was started on other data than {', '.join(new['store']['path'])} now has: the "
             "content fingerprint differs",
             remedy=other,
         )
@@ -50,9 +50,9 @@ def read_same(run: RunDir, record: dict[str, Any]) -> dict[str, Any]:
                 remedy = Remedy("give {}, or another {}", Option(name, was), Option("out"))
             if was is None:
                 remedy = Remedy("leave {} out, or give another {}", Option(name), Option("out"))
-            raise RunError(f"{run.path} was begun with {name} {was}, not {value}", remedy=remedy)
+            raise RunError(f"{run.path} was started with {name} {was}, not {value}", remedy=remedy)
     for name in sorted((old.keys() | new.keys()) - set(_COMPARED_SEPARATELY)):
         if old.get(name) != new.get(name):
-            what = _DIFFERENCES.get(name, f"with another {name}").format("" if old.get(name) else "not ")
-            raise RunError(f"{run.path} was begun {what}", remedy=other)
+            text = _DIFFERENCES.get(name, f"with another {name}").format("" if old.get(name) else "not ")
+            raise RunError(f"{run.path} was started {text}", remedy=other)
     return old

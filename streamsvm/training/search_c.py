@@ -29,10 +29,10 @@ from streamsvm.training.training import Execution, Training
 _FACTORS = (0.001, 0.01, 0.1, 1.0)
 _HOLD_OUT = "1/3"
 _STANDARD_ERRORS = 0.5  # standard errors below the best accuracy that count as equally good
-_PASSES = 2  # passes for each value that needs its own training
-_MOST_ROWS, _LEAST_ROWS = 12_000, 500  # bounds for the rows of the sample
-_LEAST_CLASSES = 16  # fewest classes in the sample, if the data has as many
-_MOST_CLASSES = 500  # most classes in the sample: the time of a pass grows with rows times classes
+_PASSES = 2
+_MAX_ROWS, _MIN_ROWS = 12_000, 500
+_MIN_CLASSES = 16  # fewest classes in the sample, if the data has as many
+_MAX_CLASSES = 500  # most classes in the sample: the time of a pass grows with rows times classes
 _MEMORY_SHARE = 16  # 1 / share of the budget for the values of the sample
 
 
@@ -63,19 +63,19 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
     loss, k = get_loss(settings.loss), store.n_classes
     duals = k if loss.dense_duals else min(k, MOST_COLUMNS)  # duals of a row, in memory for two passes
     row_bytes = (store.n_features + 2 * duals) * store.dtype.itemsize
-    most = min(_MOST_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes))
+    max_rows = min(_MAX_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes))
     counts = store.class_counts
     classes = np.flatnonzero(counts)
-    share = most if counts.sum() <= most else most // min(max(len(classes), 1), _LEAST_CLASSES)
+    quota = max_rows if counts.sum() <= max_rows else max_rows // min(max(len(classes), 1), _MIN_CLASSES)
     classes = classes[permutation(len(classes), settings.seed, 0, 0, 0)]
-    reached = np.cumsum(np.minimum(counts[classes], share))
-    classes = np.sort(classes[: np.searchsorted(reached, most) + 1][:_MOST_CLASSES])
-    numbers, codes = _rows_of(store, settings, classes, 2 * share / counts[classes])
+    reached = np.cumsum(np.minimum(counts[classes], quota))
+    classes = np.sort(classes[: np.searchsorted(reached, max_rows) + 1][:_MAX_CLASSES])
+    numbers, codes = _rows_of(store, settings, classes, 2 * quota / counts[classes])
     order = permutation(len(numbers), settings.seed, 0, 1, 0)
-    order = order[np.argsort(codes[order], kind="stable")]  # by class, at random within a class
-    place = np.arange(len(order)) - np.searchsorted(codes[order], codes[order])
-    kept = np.sort(order[place < share])
-    if len(kept) < _LEAST_ROWS or len(np.unique(codes)) < 2:
+    order = order[np.argsort(codes[order], kind="stable")]
+    rank = np.arange(len(order)) - np.searchsorted(codes[order], codes[order])
+    kept = np.sort(order[rank < quota])
+    if len(kept) < _MIN_ROWS or len(np.unique(codes)) < 2:
         return None
     return Sample(numbers[kept], codes[kept], classes)
 
@@ -94,14 +94,14 @@ def search_c(
     `store` has the transformed rows, and the trainings use the `costs` of the sampled classes. `callbacks`
     receive ``{"event": "C", ...}`` with the values tried. Raises `Interrupted` if they stop the search.
     """
-    linear, made, tried = get_loss(settings.loss).linear_duals, 0, list[dict[str, float]]()
+    linear, passes_done, tried = get_loss(settings.loss).linear_duals, 0, list[dict[str, float]]()
     paths, n = [_FACTORS] if linear else [(factor,) * _PASSES for factor in _FACTORS], len(sample.numbers)
 
     def report(event: dict[str, Any]) -> None:
-        nonlocal made
+        nonlocal passes_done
         if event["event"] == "pass":
-            made += 1
-            callbacks.progress("choose C", made * n, sum(map(len, paths)) * n)
+            passes_done += 1
+            callbacks.progress("choose C", passes_done * n, sum(map(len, paths)) * n)
         elif event["event"] == "ready":
             callbacks.report(event)
 
@@ -118,34 +118,34 @@ def search_c(
             )  # fmt: skip
             spec = specify(trial, rows)
             training = Training(spec, *plan_rows(rows, spec), costs.row_factors(trial))
-            called = Execution(Callbacks(report, stop=callbacks.stop), workers=1)
-            result, _ = train(OpenTraining(training, rows, rows, costs, {"C_auto": True}), called)
+            execution = Execution(Callbacks(report, stop=callbacks.stop), workers=1)
+            result, _ = train(OpenTraining(training, rows, rows, costs, {"C_auto": True}), execution)
             measured = (each for each in result.history if "valid_accuracy" in each)
             tried += [{name: each[name] for name in ("C", "valid_accuracy")} for each in measured]
     except Interrupted:
-        raise Interrupted("stopped while C was chosen, before the training began") from None
+        raise Interrupted("stopped during the choice of C, before the training began") from None
     best = max(each["valid_accuracy"] for each in tried)
     held_out = Fraction(_HOLD_OUT) * n
-    least = best - _STANDARD_ERRORS * math.sqrt(best * (1 - best) / held_out)
-    chosen = max(each["C"] for each in tried if each["valid_accuracy"] >= least)
+    threshold = best - _STANDARD_ERRORS * math.sqrt(best * (1 - best) / held_out)
+    chosen = max(each["C"] for each in tried if each["valid_accuracy"] >= threshold)
     callbacks.report({"event": "C", "C": chosen, "rows": n, "tried": tried})
     return chosen
 
 
 def _rows_of(
-    store: Store, settings: Settings, classes: np.ndarray, part: np.ndarray
+    store: Store, settings: Settings, classes: np.ndarray, fractions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return rows to train on of some classes, and the index of each row's class in `classes`.
 
-    About a fraction `part` of the rows of each class is drawn, or all rows if `part` is 1 or more.
+    About the fraction `fractions[c]` of the rows of class c is drawn; all rows if it is 1 or more.
     """
     code_of = np.full(store.n_classes + 1, -1, np.int32)  # the last entry is for code -1
     code_of[classes] = np.arange(len(classes))
     numbers, codes = [], []
     for begin, end, used in rows_trained_on(store, settings):
-        found = code_of[store.labels(begin, end)]
-        drawn = np.random.default_rng((settings.seed, begin)).random(end - begin) < part[found]
-        kept = np.flatnonzero((found >= 0) & drawn & used)
+        class_indices = code_of[store.labels(begin, end)]
+        drawn = np.random.default_rng((settings.seed, begin)).random(end - begin) < fractions[class_indices]
+        kept = np.flatnonzero((class_indices >= 0) & drawn & used)
         numbers.append(kept + begin)
-        codes.append(found[kept])
+        codes.append(class_indices[kept])
     return np.concatenate(numbers), np.concatenate(codes)

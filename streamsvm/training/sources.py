@@ -30,12 +30,12 @@ class TrainingBlock:
     ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all rows.
     """
 
-    pass_number: int  # from 1 on
-    number: int  # number of the block in the pass
-    rows: Rows  # rows with their costs
+    pass_number: int
+    number: int
+    rows: Rows
     order: np.ndarray  # int64, shape (n_rows,); empty if other processes read the rows
     new_classes: Sequence[str] = ()
-    behind: StreamPosition | None = None  # position of a stream after the block
+    stream_position: StreamPosition | None = None  # position of a stream after the block
     first: int = 0  # first row of the block in the source, which identifies its duals
     read_work: int = READ_BEFORE  # cost of reading a non-zero (see `inner_passes`); 0 if in memory
     permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
@@ -50,8 +50,8 @@ class ShuffledSource:
     """
 
     def __init__(self, blocks: Blocks, settings: Settings, *, unread: bool = False) -> None:
-        self.cut = blocks
-        self._share_of_C = settings.share_of_C
+        self.data_blocks = blocks
+        self._cost_fraction = settings.share_of_C
         self._seed = settings.seed
         self._by_group = settings.trained_loss.sequences
         self._unread = unread
@@ -59,27 +59,27 @@ class ShuffledSource:
 
     @property
     def n_rows(self) -> int | None:
-        return int(self.cut.starts[-1])
+        return int(self.data_blocks.starts[-1])
 
     def starts(self, pass_number: int) -> np.ndarray:
         """Return the first row of each block of a pass, and the number of rows."""
-        return self.cut.first_starts if pass_number == 1 else self.cut.starts
+        return self.data_blocks.first_starts if pass_number == 1 else self.data_blocks.starts
 
     def order(self, pass_number: int) -> np.ndarray:
         """Return the numbers of the blocks in the order of a pass."""
-        if len(self.cut) == 1:  # the parts of a single block are read in order
+        if len(self.data_blocks) == 1:  # the parts of a single block are read in order
             return np.arange(len(self.starts(pass_number)) - 1)
-        return permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
+        return permutation(len(self.data_blocks), self._seed, pass_number, _BLOCK_ORDER, 0)
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
         """Yield the blocks of a pass in its order, starting with the block at position `begin`."""
         starts, numbers = self.starts(pass_number), self.order(pass_number)[begin:]
-        is_only = len(starts) == 2
-        work = READ_BEFORE * (pass_number == 1) if is_only else READ_AHEAD
-        each = self.cut.each(starts, numbers)
+        is_single = len(starts) == 2
+        work = READ_BEFORE * (pass_number == 1) if is_single else READ_AHEAD
+        pieces = self.data_blocks.each(starts, numbers)
         if self._unread:
-            each = map(self.cut.without_values, starts[numbers], starts[numbers + 1])
-        for number, rows in zip(numbers.tolist(), each, strict=True):
+            pieces = map(self.data_blocks.without_values, starts[numbers], starts[numbers + 1])
+        for number, rows in zip(numbers.tolist(), pieces, strict=True):
             rows = self._with_costs(pass_number, rows)
             order = np.zeros(0, np.int64)
             if not self._unread:
@@ -95,8 +95,8 @@ class ShuffledSource:
     def read(self, pass_number: int, number: int) -> Rows:
         """Return the rows of a block, with their costs in the pass, in new arrays."""
         start, stop = self.starts(pass_number)[number : number + 2].tolist()
-        return self._with_costs(pass_number, self.cut.rows(start, stop))
+        return self._with_costs(pass_number, self.data_blocks.rows(start, stop))
 
     def _with_costs(self, pass_number: int, rows: Rows) -> Rows:
-        share = self._share_of_C(pass_number)
-        return rows if share == 1 else rows._replace(cost=rows.cost * share)
+        fraction = self._cost_fraction(pass_number)
+        return rows if fraction == 1 else rows._replace(cost=rows.cost * fraction)

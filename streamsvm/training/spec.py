@@ -39,7 +39,7 @@ class Spec:
     n_rows: int
     n_features: int  # after the transforms
     class_counts: np.ndarray  # int64, shape (n_classes,): rows of each class, used to split the classes
-    multilabel: bool = False  # rows may have several labels
+    multilabel: bool = False
     dense_rows: bool = False  # see `streamsvm.data.rows.Rows`
 
     @property
@@ -123,8 +123,8 @@ class Spec:
         # Scores, steps and best previous labels; transitions and steps of pairs; inner products.
         common = 3 * longest * k + 2 * k**2 + longest**2
         if settings.solver == "cached":
-            most = MOST_SEQUENCES + 1 + ROUNDS  # label sequences with weights and inner products
-            return 8 * (common + most * (longest + most + 8) + (longest + k) * k)
+            n_sequences = MOST_SEQUENCES + 1 + ROUNDS  # label sequences with weights and inner products
+            return 8 * (common + n_sequences * (longest + n_sequences + 8) + (longest + k) * k)
         if settings.solver in FILLING:  # marginals, ids, old and target duals; forward-backward
             return 8 * (common + 4 * longest * k**2 + 3 * longest * k)
         # A pass adds a pair to each token, and `resume` may change the number of passes.
@@ -182,8 +182,8 @@ class Spec:
     @property
     def row_dual_bytes(self) -> int:
         """Bytes of the duals of a row: the maximum, or a mean if the loss has few duals."""
-        most = self.max_duals if self.loss.dense_duals else _TYPICAL_ROW_DUALS
-        return most * self.dual_format().entry_bytes
+        n_duals = self.max_duals if self.loss.dense_duals else _TYPICAL_ROW_DUALS
+        return n_duals * self.dual_format().entry_bytes
 
     @property
     def dense_duals_bytes(self) -> int:
@@ -192,7 +192,7 @@ class Spec:
         if not (self.loss.dense_duals or settings.solver in FILLING) or not settings.keep_duals:
             return 0
         row = self.max_duals * self.dual_format().entry_bytes
-        return 2 * self.n_rows * (row + 8)  # row number and count
+        return 2 * self.n_rows * (row + 8)
 
     @property
     def dual_matrix_bytes(self) -> int:

@@ -40,13 +40,13 @@ class StoreStream:
         classes: Sequence[Any] | None = None,
     ) -> None:
         self._paths, self._settings, self._dtype = list(map(absolute, paths)), settings, dtype
-        self._given = None if classes is None else [class_name(label) for label in classes]
-        if len(set(self._given or ())) < len(self._given or ()):
-            raise SettingsError("classes has a class twice", setting="classes")
+        self._listed = None if classes is None else [class_name(label) for label in classes]
+        if len(set(self._listed or ())) < len(self._listed or ()):
+            raise SettingsError("classes lists a class twice", setting="classes")
         self.store = open_to_train(self._paths, Settings(**settings.of_fit))
         try:
             self._check_rows()
-            self.classes: list[str] | None = list(self._given or self.store.classes)
+            self.classes: list[str] | None = list(self._listed or self.store.classes)
             self.feature_names = self.store.feature_names()
             self.cut_blocks(0)
         except BaseException:
@@ -71,11 +71,11 @@ class StoreStream:
         if store.n_rows == 0:
             raise StoreError(f"{store.path} has no rows to learn from")
         if store.multilabel:
-            raise StoreError(f"the rows of {store.path} may have several labels, and online takes one a row")
+            raise StoreError(f"rows of {store.path} may have several labels, but online needs one per row")
         if store.weighted and self._settings.sample_weight != NONE:
-            remedy = Remedy("leave them out with {}, or train with fit", Option("sample_weight", NONE))
+            remedy = Remedy("ignore the weights with {}, or train with fit", Option("sample_weight", NONE))
             raise StoreError(
-                f"the rows of {store.path} have weights, which online does not take", remedy=remedy
+                f"the rows of {store.path} have weights, which online does not support", remedy=remedy
             )
 
     def record(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class StoreStream:
             "fingerprint": self.store.fingerprint,
             "store": dataclasses.asdict(self._settings),
             "dtype": self._dtype,
-            "classes": self._given,
+            "classes": self._listed,
             "resumable": True,
             **reading_of(self.store.meta),
         }
@@ -99,14 +99,14 @@ class StoreStream:
         settings = StoreSettings(**record["store"])
         for path in (paths := paths or record["inputs"]):
             copy_address(path, settings.cache)
-        found = cls(paths, settings, record["dtype"], record["classes"])
-        if found.store.fingerprint != record["fingerprint"]:
-            found.store.close()
+        stream = cls(paths, settings, record["dtype"], record["classes"])
+        if stream.store.fingerprint != record["fingerprint"]:
+            stream.store.close()
             raise InputError(
-                f"{', '.join(found._paths)} has changed since the run learned from it (its content "
+                f"{', '.join(stream._paths)} has changed since the run learned from it (its content "
                 "fingerprint differs); restore it, or start a new run"
             )
-        return found
+        return stream
 
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
@@ -115,9 +115,7 @@ class StoreStream:
         blocks, row = self._blocks, (place or {}).get("row", 0)
         first = int(np.searchsorted(blocks.starts, row))
         if blocks.starts[first] != row:  # the store has other chunks
-            raise InputError(
-                f"{self.store.path} is read in other blocks than before; bring the old store back"
-            )
+            raise InputError(f"{self.store.path} is read in other blocks than before; restore the old store")
         for block in range(first, len(blocks)):
             yield blocks.read(block), [], {"row": int(blocks.starts[block + 1])}
 

@@ -28,7 +28,7 @@ class Stream(Protocol):
 
     resumable: bool
     classes: list[str] | None  # None if they appear on the way; a model then lists them in ascending order
-    n_features: int | None  # None if features appear on the way
+    n_features: int | None
 
     @property
     def label_dtype(self) -> str | None: ...
@@ -83,23 +83,23 @@ class StreamSource:
 
     def blocks(self, position: RunPosition) -> Iterator[TrainingBlock]:
         """Yield the blocks after a position."""
-        behind, number, visited = position.stream, position.blocks_done, int(position.tally[VISITED])
-        assert behind is not None
-        for rows, new_classes, place in self.stream.batches(behind.place, behind.classes):
+        stream_position, number, visited = position.stream, position.blocks_done, int(position.tally[VISITED])
+        assert stream_position is not None
+        for rows, new_classes, place in self.stream.batches(stream_position.place, stream_position.classes):
             rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)), visited)
             norm2 = norms_of_c(rows.norm2, self.transforms, self._dtype)
-            cost, norms = running_costs(self._C, norm2, visited, behind.norms)
-            groups = LabelGroups(behind.label_groups)
+            cost, norms = running_costs(self._C, norm2, visited, stream_position.norms)
+            groups = LabelGroups(stream_position.label_groups)
             groups.add(rows.labels)
-            behind = StreamPosition(
+            stream_position = StreamPosition(
                 place,
-                [*behind.classes, *new_classes] if new_classes else behind.classes,
+                [*stream_position.classes, *new_classes] if new_classes else stream_position.classes,
                 norms,
                 groups.state.tolist(),
-                max(behind.n_features, rows.largest_feature + 1),
+                max(stream_position.n_features, rows.largest_feature + 1),
             )
             order = np.arange(rows.n_rows)
-            yield TrainingBlock(1, number, rows._replace(cost=cost), order, new_classes, behind)
+            yield TrainingBlock(1, number, rows._replace(cost=cost), order, new_classes, stream_position)
             number += rows.n_rows > 0
             visited += rows.n_rows
 

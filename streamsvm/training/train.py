@@ -25,15 +25,15 @@ from streamsvm.settings.fit import Settings
 from streamsvm.training.build import build, find_workers
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import check_dense_duals, commit_bytes
-from streamsvm.training.held_out import check_held_out
 from streamsvm.training.online import resume_stream
 from streamsvm.training.opened import OpenTraining
-from streamsvm.training.origin import go_on
+from streamsvm.training.origin import extend_schema
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.passes import Fit
 from streamsvm.training.spec import specify
 from streamsvm.training.stream import Stream
 from streamsvm.training.training import Execution, Training, copy_inputs, open_to_train, rows_to_learn
+from streamsvm.training.validation import check_validation
 
 _MAX_LOSSES = 4  # largest number of losses of workers without a commit between them
 
@@ -51,39 +51,39 @@ def train(
     """
     training, record, plan = opened.training, opened.run_record, opened.training.plan
     if training.spec.settings.from_ is not None and how.cluster is not None:
-        raise SettingsError("cluster does not apply where training goes on from a model", setting="cluster")
+        raise SettingsError("cluster does not apply if training continues from a model", setting="cluster")
     if run is not None:
         if plan.needs_cluster and how.cluster is None:
             raise RunError(
-                f"{run.path} was begun on a cluster: the weights of its "
+                f"{run.path} was started on a cluster: the weights of its "
                 f"{training.spec.settings.splits} splits do not fit into {format_size(plan.memory)}",
-                remedy=Remedy("go on with {}", Option("cluster")),
+                remedy=Remedy("continue with {}", Option("cluster")),
             )
-        record["valid_fingerprint"] = check_held_out(opened.raw, training, record)
+        record["valid_fingerprint"] = check_validation(opened.raw, training, record)
     with find_workers(training.spec, how.workers, how.cluster) as workers:
-        warnings, times, before = _check_workers(workers, opened, how, run), 0, None
+        warnings, attempts, last_start = _check_workers(workers, opened, how, run), 0, None
         with claim:
             if run is not None and not run.settings.exists():
                 _write_inputs(opened, run)
             while True:
                 trainer: Fit | None = None  # free the weights of the last attempt
                 try:
-                    if times:
+                    if attempts:
                         warnings = _check_workers(workers, opened, how, run)  # new workers may have joined
                     trainer = build(opened, workers, how, run, warnings)
                     if run is not None:
                         run.write_settings(record)  # only now, so that an error changes nothing
-                    begins = trainer.position.passes_done, trainer.position.blocks_done
-                    times, before = times + 1 if begins == before else 1, begins
+                    start = trainer.position.passes_done, trainer.position.blocks_done
+                    attempts, last_start = attempts + 1 if start == last_start else 1, start
                     result = trainer.run()
                     break
                 except ClusterError as error:
-                    if run is None or times == 0:  # nothing has started
+                    if run is None or attempts == 0:
                         raise
                     problem = error.message.problem
-                    if times >= _MAX_LOSSES or not isinstance(error, WorkersLost):
+                    if attempts >= _MAX_LOSSES or not isinstance(error, WorkersLost):
                         raise ClusterError(problem, remedy=run.continues()) from error
-                    warning = f"{problem}; the training goes on from the last commit"
+                    warning = f"{problem}; the training continues from the last commit"
                     how.callbacks.report({"event": "warning", "warning": warning})
             if run is not None and not record.get("keep_data", True):
                 for path in (*run.stores(), run.cache):
@@ -122,7 +122,7 @@ def _check_workers(
     def stop_in_block() -> None:
         if how.callbacks.stop():
             assert run is not None
-            raise Interrupted("stopped while a worker does not answer", remedy=run.continues())
+            raise Interrupted("stopped while a worker did not answer", remedy=run.continues())
 
     warnings = workers.check(opened.training)
     workers.when_silent = stop_in_block
@@ -164,12 +164,12 @@ def reopened(
     valid, cache = changes.get("valid") or settings.valid, changes.get("cache") or settings.cache
     for each, name in [*((path, "store") for path in paths), *([(valid, "valid")] if valid else [])]:
         if as_url(each) is None and not Path(each).exists():
-            remedy = Remedy("bring it back or make it again, or say where it is now with {}", Option(name))
+            remedy = Remedy("restore it, or give its new location with {}", Option(name))
             raise StoreError(f"{each}: nothing is there", remedy=remedy)
     copy_inputs(run, [*paths, valid], cache, how)
     with open_to_train(paths, settings, facts["fingerprint"]) as raw:
         _check_passes(run, settings, changes.get("passes", settings.passes))
-        raw = raw if settings.from_ is None else go_on(raw, load_model(run.base))
+        raw = raw if settings.from_ is None else extend_schema(raw, load_model(run.base))
         transforms = load_transforms(run.path, record, raw.n_features, facts["n_features"])
         rows = rows_to_learn(raw, transforms, settings, facts["slice_rows"])
         if "tol" in changes:
@@ -196,19 +196,19 @@ def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
     """
     if passes > settings.passes and not settings.keep_duals:
         raise RunError(
-            f"{run.path} kept no duals to start another pass from",
+            f"{run.path} kept no duals, which another pass needs",
             remedy=Remedy("fit again with {}", Option("keep_duals", True)),
         )
     if passes >= settings.passes:
         return
-    done = least = 0
+    made = min_passes = 0
     if run.has_commit:
         with contextlib.suppress(RunError, OSError):  # a damaged commit is reported later
             position = read_commit(run, verify=False)
-            done, least = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
-    if passes < least:
-        remedy = Remedy("give {} or more", Option("passes", least))
-        problem = f"{run.path} has made {done} passes, and cannot be shortened to {passes}"
-        raise RunError(problem, remedy=remedy if least < settings.passes else None)
+            made, min_passes = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
+    if passes < min_passes:
+        remedy = Remedy("give {} or more", Option("passes", min_passes))
+        problem = f"{run.path} has made {made} passes, and cannot be shortened to {passes}"
+        raise RunError(problem, remedy=remedy if min_passes < settings.passes else None)
     if settings.C_factors:
-        raise RunError(f"C of {run.path} depends on its passes: they cannot be fewer")
+        raise RunError(f"C of {run.path} depends on the number of passes, which therefore cannot be reduced")

@@ -33,7 +33,7 @@ class Callbacks:
     after each block; if it returns True, the training commits and raises `Interrupted`.
     """
 
-    report: Report = lambda event: None  # called with a dict for each event
+    report: Report = lambda event: None
     progress: Progress = lambda stage, done, total: None
     stop: Callable[[], bool] = lambda: False
 
@@ -75,15 +75,15 @@ class Trainer:
     callbacks: Callbacks
 
     def __post_init__(self) -> None:
-        called = self.callbacks
-        self.report, self.progress, self.stop = called.report, called.progress, called.stop
-        self.n_rows = self.source.n_rows or 0  # unknown for a stream
+        callbacks = self.callbacks
+        self.report, self.progress, self.stop = callbacks.report, callbacks.progress, callbacks.stop
+        self.n_rows = self.source.n_rows or 0
         self.learner.tally[:] = self.position.tally
         self.peak = private_memory()
         self._memory_due = -np.inf
         self.waited = 0.0
         # Start of the current pass in this process, and seconds of the pass in earlier processes.
-        self._begin, self._before = running_time(), self.position.pass_seconds
+        self._pass_start, self._earlier_seconds = running_time(), self.position.pass_seconds
 
     @contextlib.contextmanager
     def compiled(self, rows: Rows) -> Iterator[None]:
@@ -105,7 +105,7 @@ class Trainer:
     def begin_pass(self, this_pass: int) -> None:
         """Start a pass, or the rest of an interrupted pass."""
         self.learner.averaging = self.position.average_pass == this_pass
-        self._begin, self._before = running_time(), self.position.pass_seconds
+        self._pass_start, self._earlier_seconds = running_time(), self.position.pass_seconds
 
     def learn(
         self,
@@ -156,9 +156,9 @@ class Trainer:
                 tally=tuple(learner.tally.tolist()),
                 duals=position.duals if new is None else position.duals | {this_pass: new.files},
                 pass_seconds=self.seconds(),
-                stream=block.behind,
+                stream=block.stream_position,
             )
-            if block.rows.n_rows == 0:  # such as at the end of a stream
+            if block.rows.n_rows == 0:
                 continue
             self.note_memory()
             self.progress(stage, learner.visited, self.n_rows or None)
@@ -171,7 +171,7 @@ class Trainer:
 
     def seconds(self) -> float:
         """Return the time of the current pass without compiling, including earlier processes."""
-        return self._before + max(running_time() - self._begin, 0.0)
+        return self._earlier_seconds + max(running_time() - self._pass_start, 0.0)
 
     def note_memory(self) -> None:
         """Measure the memory, unless it was measured a moment ago."""

@@ -31,9 +31,9 @@ class Execution:
     """Callbacks, interval between commits, and workers of a training."""
 
     callbacks: Callbacks = Callbacks()  # noqa: RUF009
-    every: Interval | None = None  # interval between commits of a run
+    every: Interval | None = None
     workers: int | None = None  # number of threads, or of workers of the cluster
-    cluster: str | os.PathLike[str] | None = None  # address of the cluster
+    cluster: str | os.PathLike[str] | None = None
 
     @property
     def threads(self) -> int | None:
@@ -60,9 +60,9 @@ def open_to_train(
             raise StoreError(f"{store.path} has no rows to train on")
         if known not in (None, store.fingerprint):
             raise RunError(
-                f"the store {', '.join(map(str, paths))} has changed since the run was begun, or is another "
-                "one on this machine (its content fingerprint differs)",
-                remedy=Remedy("bring the old store back, or fit again"),
+                f"the store {', '.join(map(str, paths))} has changed since the run was started, or is "
+                "another store (its content fingerprint differs)",
+                remedy=Remedy("restore the old store, or fit again"),
             )
     except BaseException:
         store.close()
@@ -78,13 +78,13 @@ def copy_inputs(run: RunDir, paths: Iterable[Any], cache: str | None, how: Execu
 
     def progress(stage: str, done: int, total: int | None) -> None:
         if how.callbacks.stop():
-            raise Interrupted("stopped while data was copied; the same command goes on")
+            raise Interrupted("stopped while data was copied; the same command continues")
         how.callbacks.progress(stage, done, total)
 
     for url in filter(None, map(as_url, filter(None, paths))):
         if how.cluster is not None and cache is None:
-            remedy = Remedy("name a folder that all workers of the cluster see with {}", Option("cache"))
-            raise wrong_setting("cache", f"is missing, for a copy of {url}", remedy)
+            remedy = Remedy("name a folder that all workers of the cluster can read with {}", Option("cache"))
+            raise wrong_setting("cache", f"is required for a copy of {url}", remedy)
         copy_address(url, cache or run.cache, progress)
 
 
@@ -110,7 +110,7 @@ class Training:
     transforms: Sequence[Transform] = ()
     slice_rows: int = 0  # rows in each random slice; 0 without slices
     paths: tuple[str, ...] = ()  # the stores; empty for rows in memory
-    fingerprint: str = ""  # content fingerprint of the stores
+    fingerprint: str = ""
 
     def open(self) -> Store:
         """Open the store, with transforms and slices."""

@@ -26,7 +26,7 @@ class Target(NamedTuple):
     problem: Problem
     weights: Weights
     tally: np.ndarray  # (N_TALLIES,); or (1 or 2, N_TALLIES) for scores
-    sparse_rows: SparseRows | None = None  # rows of sparse weights
+    sparse_rows: SparseRows | None = None
 
 
 class VisitPlan(NamedTuple):
@@ -41,7 +41,7 @@ class VisitPlan(NamedTuple):
     pairs: ClassPairs | None = None  # margins and costs of pairs of classes; None if all are 1
     dual_entries: int = 0  # capacity of the buffer for new duals; 0 if duals are discarded
     n_rows: int = 0  # capacity of the buffer for rows of new duals; 0 if duals are discarded
-    sparse: bool = False  # the weights are sparse rows
+    sparse: bool = False
     common_dual: bool = False
     dual_matrix: bool = False
 
@@ -56,12 +56,12 @@ class Visitor:
         self.buffer = duals.new_buffer(plan.dual_entries, plan.n_rows)
         self._dtype, self._pairs = plan.spec.dtype, plan.pairs
         self.make_room(columns)
-        wanted = settings.inner_passes
-        if wanted == AUTO and (plan.sparse or plan.spec.by_products):
-            wanted = 0  # no gain: the same lists are read, or a product scores all classes at once
+        n_passes = settings.inner_passes
+        if n_passes == AUTO and (plan.sparse or plan.spec.by_products):
+            n_passes = 0  # no gain: the same lists are read, or a product scores all classes at once
         self.inner_passes = None
-        if wanted != 0 and loss.has_inner_passes and not plan.common_dual:
-            self.inner_passes = InnerPasses(wanted, settings.seed)
+        if n_passes != 0 and loss.has_inner_passes and not plan.common_dual:
+            self.inner_passes = InnerPasses(n_passes, settings.seed)
 
     def make_room(self, columns: int) -> None:
         """Make scratch arrays for weights with `columns` columns."""
@@ -88,17 +88,17 @@ class Visitor:
         self, rows: Rows, order: np.ndarray, old: OldDuals, target: Target, place: Place
     ) -> list[RowDuals]:
         """Visit the rows of ``order``, make inner passes, and return the new duals; empty if not kept."""
-        buffer, at, found = self.buffer, 0, []
+        buffer, at, new_duals = self.buffer, 0, []
         buffer.used[:] = 0
         while True:
             duals = Duals(old, buffer)
             at = self.call(self.kernels.visit, rows, order, at, len(order), duals, target)
             self.revisit(rows, target, place)
             if len(buffer.ids):
-                found.append(RowDuals.of_buffer(buffer).copy())
+                new_duals.append(RowDuals.of_buffer(buffer).copy())
             buffer.used[:] = 0
             if at == len(order):
-                return found
+                return new_duals
 
     def revisit(self, rows: Rows, target: Target, place: Place) -> None:
         """Make inner passes over the rows whose new duals are in the buffer."""

@@ -19,7 +19,7 @@ from streamsvm.errors import InputError, Remedy, SettingsError
 from streamsvm.settings.fit import AUTO, NONE
 from streamsvm.transforms.base import RowFault, Transform
 
-TRANSFORMS = {  # name in settings and records: module and class
+TRANSFORMS = {
     "counts": ("streamsvm.transforms.counts", "Counts"),
     "normalize": ("streamsvm.transforms.row_scaling", "Normalize"),
     "log1p": ("streamsvm.transforms.values", "Log1p"),
@@ -40,8 +40,8 @@ MAX_TRANSFORMS = 16
 
 def _kind(name: str) -> type[Transform]:
     module, kind = TRANSFORMS[name]
-    found: type[Transform] = getattr(importlib.import_module(module), kind)
-    return found
+    transform_class: type[Transform] = getattr(importlib.import_module(module), kind)
+    return transform_class
 
 
 def parse_transforms(text: str | None) -> list[Transform]:
@@ -57,8 +57,8 @@ def parse_transforms(text: str | None) -> list[Transform]:
         name, equals, value = step.strip().partition("=")
         if name not in TRANSFORMS:
             near = difflib.get_close_matches(name, TRANSFORMS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TRANSFORMS)}"
-            hint = "auto stands alone, and is for fit and tune" if name == AUTO else hint
+            hint = f"did you mean {near[0]}?" if near else f"the transforms are {', '.join(TRANSFORMS)}"
+            hint = "auto must stand alone, and applies only to fit and tune" if name == AUTO else hint
             raise SettingsError(f"there is no transform {name!r}; {hint}", setting="transform")
         try:
             transforms.append(_kind(name).from_text(value if equals else None))
@@ -72,18 +72,18 @@ def _check_order(transforms: Sequence[Transform]) -> None:
     names = [transform.name for transform in transforms]
     problem = None
     if len(transforms) > MAX_TRANSFORMS:
-        problem = f"there are {len(transforms)}, and may be {MAX_TRANSFORMS}"
+        problem = f"at most {MAX_TRANSFORMS} are allowed, not {len(transforms)}"
     elif "fourier" in names and (names[-1] != "fourier" or {"bias", "fourier"} & set(names[:-1])):
-        problem = "fourier must be the last one, and goes without bias"
+        problem = "fourier must be last, without bias"
     elif "bias" in names[:-1]:
-        problem = f"bias must be the last one: {names[names.index('bias') + 1]} would change the constant"
+        problem = f"bias must be last, because {names[names.index('bias') + 1]} would change the constant"
     elif "counts" in names[1:]:
-        problem = "counts must be the first one: it checks the data as it is"
+        problem = "counts must be first, because it checks the original data"
     elif "hash" in names:
         at = names.index("hash")
         before = next((each.name for each in transforms[:at] if each.by_feature), None)
         if before is not None:
-            problem = f"hash must come before {before}: it takes the features as they are in the data"
+            problem = f"hash must come before {before}, because it needs the original features"
         elif "hash" in names[at + 1 :]:
             problem = "hash can be applied only once"
     if problem is not None:
@@ -151,7 +151,7 @@ def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data
     numbers = rows.numbers if len(rows.numbers) else range(first, first + rows.n_rows)
     for transform in transforms:
         try:
-            with np.errstate(over="ignore"):  # non-finite rows are refused below
+            with np.errstate(over="ignore"):
                 rows = transform(rows)
         except RowFault as fault:
             raise InputError(
@@ -165,6 +165,6 @@ def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data
         raise InputError(
             f"{where}: row {numbers[int(np.argmin(finite))] + 1} is not finite after "
             f"{', '.join(transform.name for transform in transforms)}",
-            remedy=Remedy("limit the values with the transform clip, or scale them"),
+            remedy=Remedy("limit the values with the transform clip, or scale the data"),
         )
     return rows

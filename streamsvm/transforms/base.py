@@ -37,8 +37,8 @@ class FittingData:
     names: Sequence[str] | None
     index_base: int | None  # number of the first feature in LIBSVM text; None for other formats
     statistics: Statistics | None  # None if no transform needs them, or if rows come in batches
-    numbers: np.ndarray | None = None  # numeric columns of a table or a dense matrix
-    seed: int = 0  # seed of the training
+    numbers: np.ndarray | None = None
+    seed: int = 0
     n_rows: int = 0  # number of rows; 0 if rows come in batches
 
 
@@ -140,21 +140,21 @@ class Transform:
         return dataclasses.replace(self, array=array)  # type: ignore[type-var]
 
 
-def checked_number(value: Any, wanted: str, *, positive: bool = False) -> float:
+def checked_number(value: Any, expected: str, *, positive: bool = False) -> float:
     """Convert a value from a record or a setting to a finite float, or raise ``ValueError(wanted)``."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(wanted) from None
+        raise ValueError(expected) from None
     if isinstance(value, bool) or not math.isfinite(number) or (positive and number <= 0):
-        raise ValueError(wanted)
+        raise ValueError(expected)
     return number
 
 
-def checked_count(value: Any, what: str) -> int:
+def checked_count(value: Any, name: str) -> int:
     """Return `value` if it is a valid number of features, or raise `ValueError`."""
     if type(value) is not int or not 0 <= value < 2**62:
-        raise ValueError(f"{what} must be a number of features, not {value!r}")
+        raise ValueError(f"{name} must be a number of features, not {value!r}")
     return value
 
 
@@ -169,6 +169,6 @@ def refuse_negative(rows: Rows, name: str) -> None:
     if np.fmin.reduce(rows.data, initial=0.0) < 0:
         at = int(np.argmax(rows.data < 0))
         refuse_row(
-            rows, at, f"has the value {rows.data[at]:g}, and {name} takes none below 0",
-            Remedy(f"give the data as it was counted, or leave {name} out"),
+            rows, at, f"has the value {rows.data[at]:g}, but {name} does not allow values below 0",
+            Remedy(f"use the original counts, or leave {name} out"),
         )  # fmt: skip

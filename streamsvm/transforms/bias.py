@@ -59,7 +59,7 @@ class Bias(Transform):
 
     def n_features(self, n_features: int | None) -> int | None:
         if n_features not in (None, self.column):
-            raise ValueError(f"the bias is column {self.column}, behind {n_features} features")
+            raise ValueError(f"the bias is column {self.column}, not {n_features}")
         return None if n_features is None else self.column + 1
 
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:

@@ -27,9 +27,9 @@ class Center(FeatureWeights):
 
     name: ClassVar = "center"
     needs: ClassVar = "moments"
-    above: ClassVar = -np.inf
-    otherwise: ClassVar = 0.0
-    of_numbers: ClassVar = True
+    lower_bound: ClassVar = -np.inf
+    default_weight: ClassVar = 0.0
+    numeric_only: ClassVar = True
 
     def __call__(self, rows: Rows) -> Rows:
         assert self.array is not None
@@ -45,7 +45,7 @@ class Center(FeatureWeights):
 
     def fitted(self, data: FittingData) -> Self:
         if data.statistics is not None and data.numbers is None:
-            problem = "center needs columns of numbers, of a table or a dense matrix; leave it out"
+            problem = "center needs numeric columns of a table or a dense matrix; leave it out"
             raise wrong_setting("transform", problem)
         return super().fitted(data)
 

@@ -33,11 +33,11 @@ class Counts(Transform):
         if is_fraction.any():
             at = int(np.argmax(is_fraction))
             refuse_row(
-                rows, at, f"has the value {rows.data[at]:.6g}, which is no whole number, and the training "
-                "data are counts",
+                rows, at, f"has the value {rows.data[at]:.6g}, which is not a whole number, but the "
+                "training data are counts",
                 Remedy(
-                    "give the counts, which AnnData mostly has in raw or in a layer; to train on other "
-                    "values, put counts=no before the transforms"
+                    "use the counts, which AnnData usually has in raw or in a layer, or train on other "
+                    "values with counts=no before the transforms"
                 ),
             )  # fmt: skip
         return rows

@@ -22,8 +22,8 @@ from streamsvm.store.store import Store
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.base import Transform
 
-TABLE_DEFAULT = "center,scale=std,bias"  # tables with numeric columns
-COUNTS_DEFAULT = "normalize=1e4,log1p,bias"  # counts in AnnData
+TABLE_DEFAULT = "center,scale=std,bias"
+COUNTS_DEFAULT = "normalize=1e4,log1p,bias"
 TEXT_DEFAULT = "log1p,idf,l2,bias"  # n-gram counts without other columns
 OTHER_DEFAULT = "bias"
 COUNT_TRANSFORMS = {"normalize", "log1p"}
@@ -53,8 +53,8 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
         are_logarithms = not seen.integers and seen.largest < _LARGEST_LOGARITHM and not is_signed
         steps = {each.name for each in parse_transforms(settings.transform)}
         if are_logarithms and steps & COUNT_TRANSFORMS and "counts" not in steps:
-            problem = f"{settings.transform} is for counts, and the values of {raw.path} look like logarithms"
-            remedy = Remedy("name their layer, leave {} out, or begin it with counts=no", Option("transform"))
+            problem = f"{settings.transform} is for counts, but the values of {raw.path} look like logarithms"
+            remedy = Remedy("give the counts layer, omit {}, or begin it with counts=no", Option("transform"))
             raise wrong_setting("transform", problem, remedy)
     return settings if settings.transform is not None else dataclasses.replace(settings, transform=default)
 
@@ -85,30 +85,30 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
         the median over all features; or, if no feature is far above it, a low quantile over the features that
         at least half of the rows have, if that is lower.
     """
-    looks = data.n_features <= _MAX_FEATURES and not _SCALING_TRANSFORMS & {each.name for each in transforms}
-    largest = np.zeros(data.n_features if looks else 0)
-    times, n_rows = np.zeros(len(largest), np.int32), 0
+    checks = data.n_features <= _MAX_FEATURES and not _SCALING_TRANSFORMS & {each.name for each in transforms}
+    largest = np.zeros(data.n_features if checks else 0)
+    counts, n_rows = np.zeros(len(largest), np.int32), 0
     for first, rows in data.sample:
-        if looks:
+        if checks:
             if rows.dense:
                 matrix = rows.data.reshape(rows.n_rows, len(largest))[:: rows.n_rows // _DENSE_ROWS | 1]
                 for extremes in (matrix.max(axis=0, initial=0), -matrix.min(axis=0, initial=0)):
                     np.maximum(largest, extremes, out=largest)
-                times += np.count_nonzero(matrix, axis=0).astype(np.int32)
+                counts += np.count_nonzero(matrix, axis=0).astype(np.int32)
                 n_rows += len(matrix)
             else:
                 np.maximum.at(largest, rows.features, np.abs(rows.data).astype(np.float64))
-                np.add.at(times, rows.features, np.int32(1))  # an int32 increment is 30 times as fast
+                np.add.at(counts, rows.features, np.int32(1))  # an int32 increment is 30 times as fast
                 n_rows += rows.n_rows
         yield first, rows
-    used = np.flatnonzero(largest)
-    largest = largest[used]
-    usual = np.sort(largest)[(len(used) - 1) // 2] if len(used) else 0.0
-    common = np.sort(largest[2 * times[used] >= n_rows])  # without rare genes and words, which are small
+    occurs = np.flatnonzero(largest)
+    largest = largest[occurs]
+    usual = np.sort(largest)[(len(occurs) - 1) // 2] if len(occurs) else 0.0
+    common = np.sort(largest[2 * counts[occurs] >= n_rows])  # without rare genes and words, which are small
     if len(common) and largest.max() <= _MAX_RATIO * usual:
         usual = min(usual, common[len(common) // _SMALL_FRACTION])
     extreme, small = largest > _MAX_RATIO * usual, largest * _MAX_RATIO < usual
-    if np.count_nonzero(small) * _SMALL_FRACTION >= len(used):
+    if np.count_nonzero(small) * _SMALL_FRACTION >= len(occurs):
         extreme |= small
     at = np.flatnonzero(extreme)
     if not len(at):
@@ -116,15 +116,15 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     at = at[np.argsort(-np.abs(np.log(largest[at] / usual)), kind="stable")]
     names = [
         data.names[j] if data.names is not None else f"feature {j + (data.index_base or 0)}"
-        for j in used[at[:_SHOWN_FEATURES]]
+        for j in occurs[at[:_SHOWN_FEATURES]]
     ]
     shown = ", ".join(f"{name} (up to {value:.3g})" for name, value in zip(names, largest[at], strict=False))
     others = f" and {len(at) - _SHOWN_FEATURES:,} more" if len(at) > _SHOWN_FEATURES else ""
     problem = (
-        f"{data.where}: features differ in scale by more than {_MAX_RATIO:,.0f} times, and the largest hide "
-        f"the others: {shown}{others}, where others go up to {usual:.3g} or so"
+        f"{data.where}: the scales of features differ by a factor of more than {_MAX_RATIO:,.0f}: "
+        f"{shown}{others}; the usual largest value is about {usual:.3g}"
     )
     scaling = "scale=std,bias" if data.numbers is None else TABLE_DEFAULT
     if transforms and isinstance(outputs := transforms[-1].record().get("outputs"), int):
         scaling = f"scale=std,fourier={outputs}"
-    warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", scaling))))
+    warn(ScaleWarning(problem, remedy=Remedy("scale the features, as with {}", Option("transform", scaling))))

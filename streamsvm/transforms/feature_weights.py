@@ -32,14 +32,14 @@ _KINDS = ("std", "maxabs")
 class FeatureWeights(Transform):
     """Base class of transforms with a weight for each feature; the default multiplies by the weights."""
 
-    above: ClassVar[float] = 0.0  # lower bound of the weights, exclusive
-    otherwise: ClassVar[float] = 1.0  # weight of features without a valid fitted weight
-    of_numbers: ClassVar[bool] = False  # in a table, only numeric columns have weights
+    lower_bound: ClassVar[float] = 0.0
+    default_weight: ClassVar[float] = 1.0  # weight of features without a valid fitted weight
+    numeric_only: ClassVar[bool] = False  # in a table, only numeric columns have weights
     by_feature: ClassVar = True
     array_dtype: ClassVar = np.dtype(np.float64)
 
-    width: int = 0  # number of features; 0 before fitting
-    # Finite weights above `above`, float64, shape (width,).
+    width: int = 0
+    # Finite weights above `lower_bound`, float64, shape (width,).
     array: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -57,14 +57,14 @@ class FeatureWeights(Transform):
 
     def fitted(self, data: FittingData) -> Self:
         if data.statistics is None:
-            problem = f"{self.name} needs statistics of all rows, and they come in batches"
+            problem = f"{self.name} needs statistics of all rows, but the rows come in batches"
             raise wrong_setting("transform", problem)
         with np.errstate(divide="ignore", over="ignore"):
             weights = self.weights(data.statistics)
-        known = np.isfinite(weights) & (weights > self.above)
-        if self.of_numbers and data.numbers is not None:
+        known = np.isfinite(weights) & (weights > self.lower_bound)
+        if self.numeric_only and data.numbers is not None:
             known &= np.isin(np.arange(data.n_features), data.numbers)
-        weights = np.where(known, weights, self.otherwise)
+        weights = np.where(known, weights, self.default_weight)
         if self.array is not None:  # training continues from a model, whose features come first
             weights[: self.width] = self.array
         weights.flags.writeable = False
@@ -79,7 +79,7 @@ class FeatureWeights(Transform):
 
     def n_features(self, n_features: int | None) -> int | None:
         if n_features not in (None, self.width):
-            raise ValueError(f"{self.name} has weights of {self.width} features, not {n_features}")
+            raise ValueError(f"{self.name} has weights for {self.width} features, not {n_features}")
         return self.width
 
     @property
@@ -87,8 +87,8 @@ class FeatureWeights(Transform):
         return self.width
 
     def with_array(self, array: np.ndarray) -> Self:
-        if not (np.isfinite(array) & (array > self.above)).all():
-            raise ValueError(f"the weights of {self.name} must be finite and above {self.above:g}")
+        if not (np.isfinite(array) & (array > self.lower_bound)).all():
+            raise ValueError(f"the weights of {self.name} must be finite and above {self.lower_bound:g}")
         return super().with_array(array)
 
 
@@ -130,9 +130,9 @@ class Scale(FeatureWeights):
 
     name: ClassVar = "scale"
     setting: ClassVar = "kind"
-    of_numbers: ClassVar = True
+    numeric_only: ClassVar = True
 
-    kind: str = dataclasses.field(kw_only=True)  # "std" or "maxabs"
+    kind: str = dataclasses.field(kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,8 +151,8 @@ class Scale(FeatureWeights):
         n, eps = statistics.n_rows, np.finfo(np.float64).eps
         variance, mean = statistics.variance, statistics.mean
         constant = variance <= n * eps * variance + (n * mean * eps) ** 2
-        found: np.ndarray = 1 / np.sqrt(np.where(constant, 1.0, variance))
-        return found
+        inverse_deviation: np.ndarray = 1 / np.sqrt(np.where(constant, 1.0, variance))
+        return inverse_deviation
 
     def record(self) -> dict[str, Any]:
         return {"kind": self.kind, "width": self.width}

@@ -27,7 +27,7 @@ from streamsvm.transforms.store import number_columns
 
 DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
 _SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store for detecting the kind of its values
-_MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # bounds of the non-zeros read at a time
+_MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20
 _MIN_PIECE_CHUNKS = 2  # chunks in a piece if several threads read: chunks at its ends are decoded twice
 _DRAWN_ROWS = 8000  # rows whose distances determine gamma of `fourier`
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # 1 / share of the budget for pieces; bytes per non-zero of a piece
@@ -43,11 +43,11 @@ class RawData(NamedTuple):
     n_features: int
     names: Sequence[str] | None
     index_base: int | None  # number of the first feature in LIBSVM text
-    where: str  # name of the data in errors
-    pieces: Callable[[], Iterable[tuple[int, Rows]]]  # each call reads the data again
+    where: str
+    pieces: Callable[[], Iterable[tuple[int, Rows]]]
     read: Callable[[np.ndarray], Rows]  # reads the rows with ascending numbers
     sample: Iterable[tuple[int, Rows]]  # sample in pieces, each with its first row
-    statistics: Callable[[], Statistics | None] = lambda: None  # returns statistics of all rows, if stored
+    statistics: Callable[[], Statistics | None] = lambda: None
     numbers: np.ndarray | None = None  # as in `FittingData`
     multilabel: bool = False  # a row may have several labels, or none
     workers: int = 1  # threads that transform pieces; if above 1, another thread reads ahead
@@ -77,7 +77,7 @@ class _Fitting:
     known: Statistics | None = None  # statistics after the transforms fitted so far
     seed: int = 0
     fitted: list[Transform] = dataclasses.field(default_factory=list)
-    integers: bool = True  # whether all values in the sample are whole
+    integers: bool = True
     largest: float = 0.0
 
     def add_sample(self, first: int, rows: Rows) -> None:
@@ -145,12 +145,12 @@ def fit_transforms(
             each.add_sample(first, rows)
     checked = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
     compared = len(checked) == len(transforms)
-    wants_counts = any(each.name in COUNT_TRANSFORMS for each in transforms)
-    says_counts = any(each.name == Counts.name for each in transforms)
+    needs_counts = any(each.name in COUNT_TRANSFORMS for each in transforms)
+    names_counts = any(each.name == Counts.name for each in transforms)
     needs_statistics = any(each.needs is not None for each in transforms)
     affordable = memory is None or bytes_needed(data.n_rows, data.n_features, "moments") <= memory
     for each in fittings:
-        if wants_counts and not says_counts and each.integers:
+        if needs_counts and not names_counts and each.integers:
             each.fit(Counts(), data)
         if each.held_out is None and needs_statistics and affordable:
             each.known = data.statistics()
@@ -161,7 +161,7 @@ def fit_transforms(
             needed = sum(bytes_needed(data.n_rows, each.n_features, kind) for each in lacking)
             if memory is not None and needed > memory:
                 raise PlanError(
-                    f"the statistics of {lacking[0].n_features:,} features that {transform.name} needs take "
+                    f"{transform.name} needs statistics of {lacking[0].n_features:,} features, which take "
                     f"{needed:,} bytes",
                     needed_memory=needed,
                 )
@@ -173,11 +173,11 @@ def fit_transforms(
         _fit_to_rows(data, fittings, memory)
     before: dict[str, Any] = {"n_features_in": data.n_features} if transforms else {}
     after: dict[str, Any] = {format.MULTILABEL: True} if data.multilabel else {}
-    found = []
+    results = []
     for each in fittings:
-        seen = ValuesIn(each.integers, each.largest)._asdict() if compared else None
-        found.append(FittedTransforms(each.fitted, {**before, VALUES_IN: seen, **after}))
-    return found
+        values_in = ValuesIn(each.integers, each.largest)._asdict() if compared else None
+        results.append(FittedTransforms(each.fitted, {**before, VALUES_IN: values_in, **after}))
+    return results
 
 
 def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
@@ -188,8 +188,8 @@ def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
     transforms: list[Transform] = []
     for transform in parse_transforms(text):
         if transform.needs_rows:
-            problem = f"{transform.name} needs gamma where rows come in batches"
-            raise wrong_setting("transform", f"{problem}; give it, as in fourier=2048:gamma=0.5")
+            problem = f"{transform.name} needs gamma if rows come in batches"
+            raise wrong_setting("transform", f"{problem}; set it, as in fourier=2048:gamma=0.5")
         if transform != Counts(checked=False):
             transforms.append(transform.fitted(data))
             width = features_after(transforms[-1:], data.n_features) or 0
@@ -197,15 +197,14 @@ def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
     return transforms
 
 
-def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Statistics]:
-    """Compute the statistics of the rows not held out, after the transforms fitted so far."""
-    builders = [StatisticsBuilder(data.n_rows, each.n_features, kind) for each in wanted]
-    first_of_all = [id(each) for each in wanted[0].fitted]
-    alike = all([id(each) for each in other.fitted] == first_of_all for other in wanted)
+def _gather(data: RawData, fittings: Sequence[_Fitting], kind: Kind) -> list[Statistics]:
+    builders = [StatisticsBuilder(data.n_rows, each.n_features, kind) for each in fittings]
+    first_ids = [id(each) for each in fittings[0].fitted]
+    shared = all([id(each) for each in other.fitted] == first_ids for other in fittings)
 
     def transformed(piece: tuple[int, Rows]) -> tuple[int, Rows]:
         first, rows = piece
-        return first, apply(wanted[0].fitted, rows, where=data.where, first=first) if alike else rows
+        return first, apply(fittings[0].fitted, rows, where=data.where, first=first) if shared else rows
 
     with contextlib.ExitStack() as stack:
         pieces = data.pieces()
@@ -213,10 +212,10 @@ def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Stati
             pieces = stack.enter_context(Prefetcher(pieces))
         threads = stack.enter_context(Threads(data.workers))
         for first, rows in threads.map_ahead(transformed, pieces):  # in order, so that rounding is the same
-            for each, builder in zip(wanted, builders, strict=True):
+            for each, builder in zip(fittings, builders, strict=True):
                 # Different transforms are applied here, so that only one copy of the rows exists at a time.
-                own = rows if alike else apply(each.fitted, rows, where=data.where, first=first)
-                builder.add_rows(own, each.kept(first, rows))
+                mapped = rows if shared else apply(each.fitted, rows, where=data.where, first=first)
+                builder.add_rows(mapped, each.kept(first, rows))
             data.progress(first + rows.n_rows)
     return [builder.result() for builder in builders]
 
@@ -227,16 +226,16 @@ def _fit_to_rows(data: RawData, fittings: Sequence[_Fitting], memory: int | None
 
     chosen = [draw_integers(each.seed, each.row_numbers(data.n_rows), _DRAWN_ROWS) for each in fittings]
     width = features_after(fittings[0].fitted[:-1], data.n_features) or 0
-    needed = 2 * 8 * len(chosen[0]) * width  # rows and differences
+    needed = 2 * 8 * len(chosen[0]) * width
     if memory is not None and needed > memory:
         name = fittings[0].fitted[-1].name
-        raise PlanError(f"the rows that {name} is fitted to take {needed:,} bytes", needed_memory=needed)
+        raise PlanError(f"the sample of rows for {name} takes {needed:,} bytes", needed_memory=needed)
     numbers = np.unique(np.concatenate(chosen))
     rows = data.read(numbers)
-    for each, own in zip(fittings, chosen, strict=True):
+    for each, drawn in zip(fittings, chosen, strict=True):
         *before, last = each.fitted
-        kept = apply(before, kept_rows(rows, np.isin(numbers, own)), where=data.where)
-        each.fitted[-1] = last.fitted_to_rows(kept, np.argsort(own))
+        kept = apply(before, kept_rows(rows, np.isin(numbers, drawn)), where=data.where)
+        each.fitted[-1] = last.fitted_to_rows(kept, np.argsort(drawn))
 
 
 def raw_store(
@@ -250,21 +249,21 @@ def raw_store(
     At most `workers` threads transform pieces, fewer if `memory` cannot hold so many pieces. One thread reads
     them, because a store requires it; several threads decode its chunks anyway.
     """
-    workers, takes = _workers_and_piece(store, memory, workers)
+    workers, piece_nnz = _workers_and_piece(store, memory, workers)
     if (numbers := number_columns(store)) is not None:  # centring fills in the zeros of these columns
-        takes = takes * store.nnz // max(store.nnz, store.n_rows * len(numbers), 1)
+        piece_nnz = piece_nnz * store.nnz // max(store.nnz, store.n_rows * len(numbers), 1)
 
     def sample() -> Iterator[tuple[int, Rows]]:
-        if 0 < store.n_rows <= _SAMPLE_SLICES * _SLICE_ROWS and store.nnz <= takes:
+        if 0 < store.n_rows <= _SAMPLE_SLICES * _SLICE_ROWS and store.nnz <= piece_nnz:
             yield 0, store.rows(0, store.n_rows)  # a single read, because each takes milliseconds
             return
         n_slices = min(_SAMPLE_SLICES, -(-store.n_rows // _SLICE_ROWS))
         for begin in np.linspace(0, max(store.n_rows - _SLICE_ROWS, 0), n_slices).astype(np.int64).tolist():
-            yield begin, first_rows(store, begin, min(_SLICE_ROWS, store.n_rows - begin), takes)
+            yield begin, first_rows(store, begin, min(_SLICE_ROWS, store.n_rows - begin), piece_nnz)
 
     return RawData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
-        lambda: store.pieces(takes, 0, store.n_rows), lambda at: store.read(ranges_of(at)), sample(),
+        lambda: store.pieces(piece_nnz, 0, store.n_rows), lambda at: store.read(ranges_of(at)), sample(),
         store.statistics, numbers, store.multilabel, workers, lambda done: progress(done, store.n_rows),
     )  # fmt: skip
 
@@ -275,16 +274,16 @@ def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, in
         workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
-    least = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
-    workers = max(1, min(workers, room // least - 2))  # two more pieces are being read and added up
+    min_nnz = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
+    workers = max(1, min(workers, room // min_nnz - 2))  # two more pieces are being read and added up
     pieces = 1 if workers == 1 else workers + 2
     return workers, max(_MIN_PIECE_NNZ, min(_MAX_PIECE_NNZ, room // pieces))
 
 
-def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
-    """Read at most `n_rows` rows from `begin` on, with about `most` non-zeros or fewer."""
+def first_rows(store: Store, begin: int, n_rows: int, max_nnz: int) -> Rows:
+    """Read at most `n_rows` rows from `begin` on, with about `max_nnz` non-zeros or fewer."""
     offsets = store.indptr(begin, begin + n_rows)
-    n = int(np.searchsorted(offsets, offsets[0] + most, "right")) - 1
+    n = int(np.searchsorted(offsets, offsets[0] + max_nnz, "right")) - 1
     return store.rows(begin, begin + min(max(n, 1), n_rows))
 
 

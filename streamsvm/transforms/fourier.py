@@ -25,7 +25,7 @@ from streamsvm.kernels.score import score_rows
 from streamsvm.kernels.simd import item, lanes, load, multiply_add, store, zeros_like
 from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
-MAX_WIDTH = 4096  # largest number of input features
+MAX_WIDTH = 4096
 _MAX_OUTPUTS = 2**20
 _PART = 64  # columns of B that stay in a cache; a multiple of every vector length
 _TILE_ROWS = 256
@@ -45,10 +45,10 @@ class Fourier(Transform):
     dense: ClassVar = True
     makes_features: ClassVar = True
 
-    outputs: int  # D, the number of random features
+    outputs: int
     gamma: float | None = None  # factor in the kernel exp(-gamma ‖x - y‖²)
     seed: int = 0  # seed of B and b; once fitted, the seed of the training
-    width: int = 0  # number of input features; 0 before fitting
+    width: int = 0
 
     def __post_init__(self) -> None:
         if type(self.outputs) is not int or not 1 <= self.outputs <= _MAX_OUTPUTS:
@@ -61,23 +61,22 @@ class Fourier(Transform):
 
     @classmethod
     def from_text(cls, value: str | None) -> Self:
-        found = re.fullmatch(r"([0-9]{1,7})(:gamma=(.*))?", value or "")
-        if found is None:
+        match = re.fullmatch(r"([0-9]{1,7})(:gamma=(.*))?", value or "")
+        if match is None:
             raise ValueError(_SYNTAX)
-        return cls(int(found[1]), None if found[3] is None else checked_number(found[3], _SYNTAX))
+        return cls(int(match[1]), None if match[3] is None else checked_number(match[3], _SYNTAX))
 
     def __call__(self, rows: Rows) -> Rows:
         matrix = np.empty((rows.n_rows, self.outputs), rows.data.dtype)
         with np.errstate(over="ignore"):  # an overflow makes the row infinite
-            given = rows._replace(data=rows.data.astype(np.float32, copy=False))
+            float_rows = rows._replace(data=rows.data.astype(np.float32, copy=False))
         tiles = range(0, rows.n_rows, _TILE_ROWS)
         self._directions  # noqa: B018 - computed before the threads start
         with Threads(min(count_workers(None), max(len(tiles), 1), _MAX_THREADS)) as threads:
-            threads.each(functools.partial(self._write_tile, given, matrix), tiles)
+            threads.each(functools.partial(self._write_tile, float_rows, matrix), tiles)
         return with_matrix(rows._replace(indices=None), matrix)
 
     def _write_tile(self, rows: Rows, matrix: np.ndarray, begin: int) -> None:
-        """Write the random features of the tile of rows that starts at `begin` into `matrix`."""
         end = min(begin + _TILE_ROWS, rows.n_rows)
         tile, factor = np.empty((end - begin, _PART), np.float32), np.float32(np.sqrt(2 / self.outputs))
         for first, columns, offsets in zip(itertools.count(0, _PART), *self._directions):
@@ -129,18 +128,18 @@ class Fourier(Transform):
         return size + max(size, 5 * 8 * self.width * min(self.width, self.outputs)) + tiles
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.record()  # B is computed again when needed
+        return self.record()
 
     def fitted(self, data: FittingData) -> Self:
         if self.width and data.n_features != self.width:
-            problem = f"of the model makes features of {self.width:,} columns, and the data has"
-            raise wrong_setting("transform", f"fourier {problem} {data.n_features:,}; train anew")
+            problem = f"of the model takes {self.width:,} features, but the data has"
+            raise wrong_setting("transform", f"fourier {problem} {data.n_features:,}; train a new model")
         if not 0 < data.n_features <= MAX_WIDTH:
-            problem = f"fourier takes 1 to {MAX_WIDTH:,} features, and {data.n_features:,} are known"
-            raise wrong_setting("transform", f"{problem}: text and other wide data do not need it")
+            problem = f"fourier takes 1 to {MAX_WIDTH:,} features, but the data has {data.n_features:,}"
+            raise wrong_setting("transform", f"{problem}; text and other wide data do not need fourier")
         if data.n_rows and self.outputs > data.n_rows:
             problem = f"fourier makes {self.outputs:,} features, more than the {data.n_rows:,} rows"
-            warn(problem, remedy=Remedy("take fewer"))
+            warn(problem, remedy=Remedy("use fewer features"))
         seed = self.seed if self.width else data.seed
         return dataclasses.replace(self, seed=seed, width=data.n_features)
 
@@ -156,13 +155,13 @@ class Fourier(Transform):
         distance2 = np.square(matrix[:half] - matrix[half : 2 * half]).sum(axis=1)
         distance2 = distance2[distance2 > 0]
         if not len(distance2):
-            problem = f"fourier finds no two rows that differ among {half:,} pairs"
-            raise wrong_setting("transform", f"{problem}; give gamma, as in fourier={self.outputs}:gamma=0.5")
+            problem = f"fourier cannot choose gamma, because all {half:,} sampled pairs of rows are equal"
+            raise wrong_setting("transform", f"{problem}; set it, as in fourier={self.outputs}:gamma=0.5")
         return dataclasses.replace(self, gamma=2 / float(np.median(distance2)))
 
     def n_features(self, n_features: int | None) -> int | None:
         if n_features not in (None, self.width):
-            raise ValueError(f"fourier is of {self.width} features, not {n_features}")
+            raise ValueError(f"fourier takes {self.width} features, not {n_features}")
         return self.outputs
 
     def nnz(self, nnz: Any, n_rows: int = 1) -> Any:

@@ -32,7 +32,7 @@ class Hashing(Transform):
     dense: ClassVar = False
     makes_features: ClassVar = True
 
-    bits: int  # from 1 to `MAX_HASH_BITS`
+    bits: int
     seed: int = 0  # from 0 to 2**63 - 1
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Hashing(Transform):
 
     def fitted(self, data: FittingData) -> Self:
         if data.names is not None or data.index_base is None:
-            problem = "hash takes the numbers of features in LIBSVM text, and this data has none"
+            problem = "hash needs the feature numbers of LIBSVM text, and this data has none"
             raise wrong_setting("transform", f"{problem}; leave it out, or choose features with select=FILE")
         return self
 

@@ -77,12 +77,12 @@ def _squared_norms(data, indptr, norm2):
 def _normalize(data, indptr, target, new):
     """Write scaled rows into `new`; return False if a value is negative."""
     for i in range(len(indptr) - 1):
-        total, least = 0.0, np.inf
+        total, smallest = 0.0, np.inf
         for p in range(indptr[i], indptr[i + 1]):
             x = np.float64(data[p])
             total += x
-            least = min(least, x)
-        if least < 0:
+            smallest = min(smallest, x)
+        if smallest < 0:
             return False
         factor = target / total if total > 0 else 1.0
         for p in range(indptr[i], indptr[i + 1]):

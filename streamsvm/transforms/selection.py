@@ -35,8 +35,8 @@ class Select(Transform):
     array_dtype: ClassVar = np.dtype(np.int64)
 
     path: str = dataclasses.field(default="", compare=False)
-    width: int = 0  # number of features before; 0 before fitting
-    kept: int = 0  # number of selected features; 0 before fitting
+    width: int = 0
+    kept: int = 0
     # Selected columns, int64, shape (kept,), ascending.
     array: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -47,7 +47,7 @@ class Select(Transform):
     @classmethod
     def from_text(cls, value: str | None) -> Self:
         if not value:
-            raise ValueError("select=FILE with a feature a line")
+            raise ValueError("select=FILE with one feature per line")
         check_local(value, SettingsError)
         path = os.path.abspath(value)
         _read_names(path)  # raises for an unreadable file before the data are read
@@ -75,21 +75,21 @@ class Select(Transform):
 
     def fitted(self, data: FittingData) -> Self:
         """Look up the listed features; warn about those that the data lacks."""
-        wanted = _read_names(self.path)
+        listed = _read_names(self.path)
         if data.names is not None:
             column = {name: at for at, name in enumerate(data.names)}
         else:
-            for name in wanted:
+            for name in listed:
                 if not (name.isascii() and name.isdecimal() and len(name) < 18):
-                    problem = f"select: {self.path} lists {name!r}, and features of the data have no names"
-                    raise wrong_setting("transform", f"{problem}; list numbers")
+                    problem = f"select: {self.path} lists {name!r}, but features of the data have no names"
+                    raise wrong_setting("transform", f"{problem}; list feature numbers")
             base = data.index_base or 0
-            numbers = {name: int(name) - base for name in wanted}
+            numbers = {name: int(name) - base for name in listed}
             column = {name: at for name, at in numbers.items() if 0 <= at < data.n_features}
-        columns = np.array(sorted({column[name] for name in wanted if name in column}), np.int64)
-        unknown = [name for name in wanted if name not in column]
+        columns = np.array(sorted({column[name] for name in listed if name in column}), np.int64)
+        unknown = [name for name in listed if name not in column]
         if not len(columns):
-            first = f" (the first is {wanted[0]!r})" if wanted else ""
+            first = f" (its first entry is {listed[0]!r})" if listed else ""
             raise wrong_setting("transform", f"select: {self.path} lists no feature of the data{first}")
         if unknown:
             warn(
@@ -105,7 +105,7 @@ class Select(Transform):
 
     def n_features(self, n_features: int | None) -> int | None:
         if n_features not in (None, self.width):
-            raise ValueError(f"select is of {self.width} features, not {n_features}")
+            raise ValueError(f"select takes {self.width} features, not {n_features}")
         return self.kept
 
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
@@ -122,7 +122,7 @@ class Select(Transform):
     def with_array(self, array: np.ndarray) -> Self:
         inside = not len(array) or (array[0] >= 0 and array[-1] < self.width)
         if not (inside and (np.diff(array) > 0).all()):
-            raise ValueError("the columns of select must increase, and be columns of the data")
+            raise ValueError("the columns of select must be columns of the data in ascending order")
         return super().with_array(array)
 
 
@@ -131,6 +131,6 @@ def _read_names(path: str) -> list[str]:
         with open_file(path, follow=True) as file:
             text = file.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else "is not text in UTF-8"
+        why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else "is not UTF-8 text"
         raise SettingsError(f"transform: select: {path} {why}", setting="transform") from None
     return list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))

@@ -27,10 +27,10 @@ class Transformed(View):
     bounds.
     """
 
-    transforms: tuple[Transform, ...]  # fitted transforms
+    transforms: tuple[Transform, ...]
     shift: int  # offset added to feature numbers before the transforms
-    n_features: int  # number of features after the transforms
-    where: str  # path of the store, for errors
+    n_features: int
+    where: str
 
     def _nnz(self, nnz: Any, n_rows: int = 1) -> Any:
         """Return the most values that `n_rows` transformed CSR rows can have, given `nnz` values before."""
@@ -49,8 +49,8 @@ class Transformed(View):
         nnz = int(self._nnz(inner.nnz, inner.n_rows))
         extra = max(inner.extra_nnz_bytes, extra)
         if any(transform.dense for transform in self.transforms):  # convert to bytes per output value
-            given = 2 * (inner.dtype.itemsize + inner.index_bytes) + extra + _FLOAT32
-            extra = -(-given * inner.nnz // max(nnz, 1))
+            copy_bytes = 2 * (inner.dtype.itemsize + inner.index_bytes) + extra + _FLOAT32
+            extra = -(-copy_bytes * inner.nnz // max(nnz, 1))
         return dataclasses.replace(
             inner,
             native=inner.native and not self.transforms and not self.shift,

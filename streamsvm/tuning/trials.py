@@ -18,9 +18,9 @@ from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings.fit import Settings
 from streamsvm.training.choose import choose
 from streamsvm.training.create import create, fit_store, fit_to_store, open_matrix
-from streamsvm.training.held_out import open_held_out
 from streamsvm.training.train import train
 from streamsvm.training.training import Execution, open_to_train
+from streamsvm.training.validation import open_validation
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
 
@@ -37,10 +37,10 @@ class Trial(NamedTuple):
 class StoreSearch:
     """Trainings on a store. Each starts or resumes, as `streamsvm.fit` with ``resume_or_start``."""
 
-    paths: Sequence[str | os.PathLike[str]]  # paths of the store
+    paths: Sequence[str | os.PathLike[str]]
     run: RunDir  # run directory of the training with the best settings
     how: Execution
-    given: Mapping[str, Any]  # values of ``costs`` or ``tree`` that are not files
+    tables: Mapping[str, Any]  # values of ``costs`` or ``tree`` that are not files
     made: Mapping[str, Any]  # entries of ``run.json`` about stores converted from files
 
     def begin(self, trials: Sequence[Trial], *, force: bool) -> None:
@@ -50,13 +50,13 @@ class StoreSearch:
         self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
         self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
         trainings = {trial.name: dataclasses.asdict(trial.settings) for trial in trials}
-        asked = json.loads(json.dumps({"trainings": trainings, **self.made}))
+        expected = json.loads(json.dumps({"trainings": trainings, **self.made}))
         has_begun = run.settings.exists() or any(run.trials.glob("*"))
         if run.tuning.exists() and has_begun and not force:
-            found = run.read_tuning()
-            if {**found, **asked} != found:
+            recorded = run.read_tuning()
+            if {**recorded, **expected} != recorded:
                 raise RunError(
-                    f"{run.path} was begun by tune with other settings or files",
+                    f"{run.path} was started by tune with other settings or files",
                     remedy=Remedy("give another {}, or {}", Option("out"), Option("force", True)),
                 )
         else:
@@ -65,11 +65,11 @@ class StoreSearch:
             if first.valid is not None:
                 with open_to_train(self.paths, first) as store:
                     label = first.label or store.meta.get("label")
-                open_held_out(dataclasses.replace(first, label=label)).close()
+                open_validation(dataclasses.replace(first, label=label)).close()
             with claimed(run, force=force, by_tune=True, kept=run.stores() if self.made else ()):
                 durable.remove(run.tuned)
                 durable.make_dir(run.trials)
-                durable.write_atomic(run.tuning, json.dumps(format.sealed(asked), indent=1).encode())
+                durable.write_atomic(run.tuning, json.dumps(format.sealed(expected), indent=1).encode())
         if not run.model.exists():
             self.how.callbacks.report({"event": "search", "trainings": len(trials)})
 
@@ -85,7 +85,7 @@ class StoreSearch:
                 dict(row["settings"])
             return rows
         except (OSError, ValueError, TypeError, KeyError):
-            remedy = Remedy("{} begins anew", Option("force", True))
+            remedy = Remedy("{} starts a new search", Option("force", True))
             raise RunError(f"{self.run.tuned} is damaged", remedy=remedy) from None
 
     def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -101,14 +101,14 @@ class StoreSearch:
         callbacks = dataclasses.replace(self.how.callbacks, report=report)
         folder, how = self.run.trials / trial.name, dataclasses.replace(self.how, callbacks=callbacks)
         fitted = self._fitted(trial.settings)
-        result = fit_store(self.paths, folder, trial.settings, how, self.given, resume=True, fitted=fitted)
+        result = fit_store(self.paths, folder, trial.settings, how, self.tables, resume=True, fitted=fitted)
         durable.remove(folder / format.MODEL)  # frees space; the last commit can restore the model
         return result
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings on all rows."""
         result = fit_store(
-            self.paths, self.run, settings, self.how, self.given, resume=True, fitted=self._fitted(settings),
+            self.paths, self.run, settings, self.how, self.tables, resume=True, fitted=self._fitted(settings),
             tuned=True, made=self.made,
         )  # fmt: skip
         return result, None
@@ -116,7 +116,7 @@ class StoreSearch:
     def chosen(self, settings: Settings) -> Settings:
         """Replace automatic transforms and loss by the best on a sample."""
         with open_to_train(self.paths, settings) as raw:
-            by_default = functools.partial(create, given=self.given)
+            by_default = functools.partial(create, tables=self.tables)
             settings, choice = choose(raw, settings, self.how.callbacks, by_default)
         self.made = {**self.made, "choice": choice}
         return settings
@@ -125,7 +125,7 @@ class StoreSearch:
         """Return the automatic C for the settings."""
         with open_to_train(self.paths, settings) as raw:
             fitted = self._fitted(settings)
-            opened = create(raw, settings, self.how, self.given, paths=self.paths, fitted=fitted)
+            opened = create(raw, settings, self.how, self.tables, paths=self.paths, fitted=fitted)
             return opened.training.spec.settings.C
 
     def _fitted(self, settings: Settings) -> FittedTransforms:
@@ -134,11 +134,11 @@ class StoreSearch:
         One reading fits them for all held-out parts. If the statistics of all parts do not fit into memory,
         each part has its own reading.
         """
-        wanted = settings.transform, settings.hold_out
-        if wanted not in self._transforms:
+        key = settings.transform, settings.hold_out
+        if key not in self._transforms:
             with open_to_train(self.paths, settings) as store:
-                asked = with_transform(settings, store)
-                fit = functools.partial(fit_to_store, store, asked, self.how)
+                resolved = with_transform(settings, store)
+                fit = functools.partial(fit_to_store, store, resolved, self.how)
                 try:
                     fitted = fit(self._parts)
                 except PlanError:
@@ -148,14 +148,14 @@ class StoreSearch:
                     fitted = fit([settings.hold_out])
                 for part, each in zip(self._parts or [settings.hold_out], fitted, strict=True):
                     self._transforms[settings.transform, part] = each
-        return self._transforms[wanted]
+        return self._transforms[key]
 
 
 @dataclasses.dataclass
 class ArraySearch:
     """Trainings on a matrix; no intermediate results are saved."""
 
-    data: tuple[Any, Any, Any]  # X, y and groups
+    data: tuple[Any, Any, Any]
     how: Execution
     tables: Mapping[str, Any]
 

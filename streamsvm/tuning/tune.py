@@ -39,9 +39,9 @@ from streamsvm.transforms import parse_transforms
 from streamsvm.tuning.trials import ArraySearch, StoreSearch, Trial
 
 _AUTO_POWERS = range(-4, 6)  # powers of 2
-_SUGGESTED_VALUES = 4  # values of C suggested for another search
+_SUGGESTED_VALUES = 4
 # Settings that a conversion changes.
-_OF_FILES = ("label", "labels", "weights", "hold_out_by", "valid", "valid_labels")
+_FILE_SETTINGS = ("label", "labels", "weights", "hold_out_by", "valid", "valid_labels")
 
 
 @takes(declared(SearchSettings) | TO_TUNE | declared(ReadingSettings), after="out")
@@ -91,33 +91,33 @@ def tune(
         As in `streamsvm.fit`.
     """
     y, settings["label"] = label_column(y, settings.get("label"))
-    reading, asked = taken_out(settings, ReadingSettings), taken_out(settings, SearchSettings)
+    reading, space = taken_out(settings, ReadingSettings), taken_out(settings, SearchSettings)
     paths: Sequence[str | os.PathLike[str]] | None = as_paths(data)
     tables = without_tables(settings)
-    common = {**settings, "valid": asked.valid}
+    common = {**settings, "valid": space.valid}
     if paths is None:
         tables["columns"], of_files = divided(reading, COLUMN_SETTINGS if hasattr(data, "columns") else set())
         check_of_matrix(common, **of_files, out=out, cluster=cluster, force=force)
     else:
         check_of_store(out, y=y, groups=groups, **{name: tables.get(name) for name in OF_ROWS})
-    C, factors = parse_grid(asked.C)
-    trials = _trials(asked, C, factors, common)  # checks all settings before the first training
-    if (is_auto := any(AUTO in each for each in asked.compared.values())) and len(asked.candidates) > 1:
-        raise wrong_setting("transform", "or loss auto cannot be compared with others")
-    for each in asked.compared["transform"]:
+    C, factors = parse_grid(space.C)
+    trials = _trials(space, C, factors, common)  # checks all settings before the first training
+    if (is_auto := any(AUTO in each for each in space.compared.values())) and len(space.candidates) > 1:
+        raise wrong_setting("transform", "or loss auto cannot be compared with other values")
+    for each in space.compared["transform"]:
         if each != AUTO:
             parse_transforms(each)
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown(progress))
-        n_threads = count_workers(workers)  # checks `workers`
+        n_threads = count_workers(workers)
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
             how = Execution(callbacks, workers=n_threads)
             search: ArraySearch | StoreSearch = ArraySearch((data, y, groups), how, tables)
         else:
             assert out is not None
-            run = stack.enter_context(replacing(RunDir(out), [*paths, asked.valid], force=force))
-            if cluster is not None:  # one cluster for all trainings
+            run = stack.enter_context(replacing(RunDir(out), [*paths, space.valid], force=force))
+            if cluster is not None:
                 from streamsvm.cluster.client import running_cluster
 
                 splits = trials[0][0].settings.splits
@@ -125,31 +125,31 @@ def tune(
                 cluster, workers = stack.enter_context(running_cluster(cluster, workers, splits))
             how = Execution(callbacks, Interval(checkpoint_every), workers, cluster)
             # Read groups if any loss needs them.
-            first = max((some[0].settings for some in trials), key=lambda each: each.trained_loss.sequences)
+            first = max((runs[0].settings for runs in trials), key=lambda each: each.trained_loss.sequences)
             paths, read, made = converted(
                 paths, first, reading, run, how, force=force, resume=not force, keep=True, by_tune=True
             )
-            common |= {name: getattr(read, name) for name in _OF_FILES}
+            common |= {name: getattr(read, name) for name in _FILE_SETTINGS}
             search = StoreSearch(paths, run, how, tables, made)
         if is_auto:
-            held_out = asked.parts[0] if asked.folds is None else None
-            chosen = search.chosen(Settings(**common, **asked.candidates[0], hold_out=held_out))
-            asked = dataclasses.replace(asked, loss=(chosen.loss,), transform=(chosen.transform,))
-        trials = _trials(asked, C, factors, common)
+            held_out = space.parts[0] if space.folds is None else None
+            chosen = search.chosen(Settings(**common, **space.candidates[0], hold_out=held_out))
+            space = dataclasses.replace(space, loss=(chosen.loss,), transform=(chosen.transform,))
+        trials = _trials(space, C, factors, common)
         if isinstance(search, StoreSearch):
             search.begin(list(itertools.chain.from_iterable(trials)), force=force)
         rows = search.known() if isinstance(search, StoreSearch) else []
         for row in rows:
             callbacks.report({"event": "tried", **row})
-        for candidate, own in zip(asked.candidates, trials, strict=True) if not rows else ():
-            found: list[list[dict[str, Any]]] = [[] for _ in asked.parts]
-            for trial in own:
-                found[trial.part] += _measured(search.fit(trial))
-            differing = {name: candidate[name] for name, each in asked.compared.items() if len(each) > 1}
+        for candidate, runs in zip(space.candidates, trials, strict=True) if not rows else ():
+            results: list[list[dict[str, Any]]] = [[] for _ in space.parts]
+            for trial in runs:
+                results[trial.part] += _measured(search.fit(trial))
+            differing = {name: candidate[name] for name, each in space.compared.items() if len(each) > 1}
             base = C
             if base == AUTO:  # C depends on all rows, as in the final training
-                base = search.automatic_c(dataclasses.replace(own[0].settings, hold_out=None))
-            for *each, factor in zip(*found, factors, strict=True):
+                base = search.automatic_c(dataclasses.replace(runs[0].settings, hold_out=None))
+            for *each, factor in zip(*results, factors, strict=True):
                 rows.append(_mean(each, differing, base * factor))
                 callbacks.report({"event": "tried", **rows[-1]})
             if isinstance(search, StoreSearch):
@@ -157,14 +157,14 @@ def tune(
         # In a tie, the first and so the smallest C is the best.
         best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
         number, step = divmod(best, len(factors))
-        given = {**asked.given(), "label": settings.get("label")}
+        given = {**space.given(), "label": settings.get("label")}
         _warn_of_end(rows[number * len(factors) :][: len(factors)], step, paths, out, given)
-        chosen = Settings(**common, **asked.candidates[number], C=rows[best]["C"], passes=asked.passes)
+        chosen = Settings(**common, **space.candidates[number], C=rows[best]["C"], passes=space.passes)
         result, model = search.train(chosen)
         return TuneResult(
             C=rows[best]["C"], settings=rows[best]["settings"],
             valid_accuracy=rows[best]["valid_accuracy"],
-            valid_passes=asked.passes_each * (step + 1 if get_loss(chosen.loss).linear_duals else 1),
+            valid_passes=space.passes_each * (step + 1 if get_loss(chosen.loss).linear_duals else 1),
             tried=rows, result=result, model=model,
         )  # fmt: skip
 
@@ -182,11 +182,11 @@ def _warn_of_end(
     C = tried[best]["C"]
     step = C / tried[1 if best == 0 else -2]["C"]
     further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_SUGGESTED_VALUES)))
-    problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} that was tried"
+    problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} value tried"
     changed = {**given, "C": further, "out": None if out is None else f"{out}-2"}
     options = tuple(Option(*each) for each in changed.items() if isinstance(each[1], str | int | float))
     data = paths[0] if paths and len(paths) == 1 else None
-    warn(StreamsvmWarning(problem, remedy=Remedy("{} goes on", Call("tune", data, options))))
+    warn(StreamsvmWarning(problem, remedy=Remedy("{} continues the search", Call("tune", data, options))))
 
 
 def parse_grid(values: Any) -> tuple[Any, list[float]]:
@@ -197,21 +197,21 @@ def parse_grid(values: Any) -> tuple[Any, list[float]]:
     text = ",".join(map(str, values))
     if text == AUTO:
         return AUTO, [2.0**power for power in _AUTO_POWERS]
-    found: list[float] = []
+    factors: list[float] = []
     try:
         if ":" in text:
             (first, base), (last, _) = map(_power, text.split(":"))
             steps = math.floor(math.log(last / first, base) + 1e-6)
-            found = [first * base**step for step in range(steps + 1)]
+            factors = [first * base**step for step in range(steps + 1)]
         else:
-            found = [_power(each)[0] for each in text.split(",")]
+            factors = [_power(each)[0] for each in text.split(",")]
     except (ValueError, ZeroDivisionError, OverflowError):
-        found = []
-    found = sorted(set(found))
-    if not found or not all(0 < value < math.inf for value in found):
-        wanted = "auto, numbers above 0 with commas between, or a range such as 2^-6:2^3"
-        raise wrong_setting("C", f"must be {wanted}, not {text!r}")
-    return 1.0, found
+        factors = []
+    factors = sorted(set(factors))
+    if not factors or not all(0 < value < math.inf for value in factors):
+        expected = "auto, numbers above 0 separated by commas, or a range such as 2^-6:2^3"
+        raise wrong_setting("C", f"must be {expected}, not {text!r}")
+    return 1.0, factors
 
 
 def _power(text: str) -> tuple[float, float]:
@@ -223,27 +223,26 @@ def _power(text: str) -> tuple[float, float]:
 
 
 def _trials(
-    asked: SearchSettings, C: Any, factors: Sequence[float], common: Mapping[str, Any]
+    space: SearchSettings, C: Any, factors: Sequence[float], common: Mapping[str, Any]
 ) -> list[list[Trial]]:
     """List the trainings of each candidate: for each part one path over all C, or one for each C."""
-    found = []
-    for candidate, chosen in enumerate(asked.candidates, 1):
-        paths = [(factor,) * asked.passes_each for factor in factors]
+    trials = []
+    for candidate, chosen in enumerate(space.candidates, 1):
+        paths = [(factor,) * space.passes_each for factor in factors]
         if get_loss(str(chosen["loss"])).linear_duals:
             paths = [tuple(itertools.chain.from_iterable(paths))]
-        facts = {**common, **chosen, "passes": len(paths[0])}
-        own = []
-        for at, part in enumerate(asked.parts):
+        changes = {**common, **chosen, "passes": len(paths[0])}
+        runs = []
+        for part_number, part in enumerate(space.parts):
             for number, path in enumerate(paths, 1):
-                settings = Settings(**facts, C=C, C_factors=path, hold_out=part, gap="none")
-                name = f"{candidate}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
-                own.append(Trial(name, at, settings))
-        found.append(own)
-    return found
+                settings = Settings(**changes, C=C, C_factors=path, hold_out=part, gap="none")
+                name = f"{candidate}-{part_number + 1}" + (f"-{number}" if len(paths) > 1 else "")
+                runs.append(Trial(name, part_number, settings))
+        trials.append(runs)
+    return trials
 
 
 def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
-    """Yield the results for each C on a path."""
     passes, seconds = 0, 0.0
     for record in result.history:
         passes, seconds = passes + 1, seconds + record["seconds"]
@@ -253,7 +252,6 @@ def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
 
 
 def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float) -> dict[str, Any]:
-    """Average the results of one setting over all folds."""
     accuracies = [each["valid_accuracy"] for each in folds]
     return {
         "C": C,

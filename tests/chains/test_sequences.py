@@ -320,7 +320,7 @@ def test_what_does_not_apply_is_refused(tmp_path: Path, problem, store: Path) ->
     def codes(*groups: Any) -> Any:
         return codes_of_groups(np.array(groups, object), 4, InputError)
 
-    needed, one = "which rows are a sequence", "which rows are one"
+    needed, one = "groups of rows that form sequences", "which rows are one"
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: fit(X, labels, loss="chain"), SettingsError, needed),
         (lambda: fit(no_groups, out=run, loss="chain"), SettingsError, needed),

@@ -107,7 +107,7 @@ def test_resume_adds_passes_and_says_that_nothing_is_left(folder: Path, tmp_path
     assert "nothing left to train: more --passes" in succeeds("resume", "r", cwd=tmp_path)
     (tmp_path / "s.zarr").rename(tmp_path / "t.zarr")
     message = fails(1, "resume", "r", "--passes", 3, cwd=tmp_path)
-    assert "nothing is there; bring it back or make it again, or say where it is now with --store" in message
+    assert "nothing is there; restore it, or give its new location with --store" in message
     moved = ("--store", "t.zarr", "--json")
     assert json.loads(succeeds("resume", "r", "--passes", 3, *moved, cwd=tmp_path))["passes"] == 3
     succeeds("fit", "t.zarr", "--out", "r", "--passes", 1, "--no-keep-duals", "--force", cwd=tmp_path)

@@ -149,7 +149,7 @@ def test_a_cluster_needs_a_store_splits_and_its_extra(
     assert "splits" in refusal(store, tmp_path, splits=1, split="auto", cluster="local")
     with pytest.raises(SettingsError, match="cluster does not apply"):
         streamsvm.fit(np.eye(4), [0, 1, 0, 1], passes=1, splits=2, cluster="local")
-    with pytest.raises(SettingsError, match="cluster has nothing to share out"):
+    with pytest.raises(SettingsError, match="cluster has nothing to distribute"):
         streamsvm.tune(store, out=tmp_path / "run", cluster="local", progress=False)
     assert not (tmp_path / "run").exists()
     monkeypatch.setitem(sys.modules, "distributed", None)

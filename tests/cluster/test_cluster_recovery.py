@@ -73,7 +73,7 @@ def test_a_worker_is_killed_long_after_the_last_commit(
         )  # fmt: skip
     assert killed
     [warning] = warnings_in(events)
-    assert "goes on from the last commit" in warning
+    assert "continues from the last commit" in warning
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
@@ -215,7 +215,7 @@ def test_a_run_stops_while_a_worker_hangs_and_goes_on_from_its_last_commit(
                 os.kill(hanging[0], signal.SIGSTOP)
 
         more = {"cluster": cluster.scheduler_address, "progress": progress, "stop": lambda: bool(hanging)}
-        with pytest.raises(Interrupted, match=r"while a worker does not answer.*continues"):
+        with pytest.raises(Interrupted, match=r"while a worker did not answer.*continues"):
             fit(store, tmp_path / "run", BY_CLASSES, **more)
         os.kill(hanging[0], signal.SIGKILL)  # else its end is waited for
     streamsvm.resume(tmp_path / "run", progress=False)

@@ -110,7 +110,7 @@ def test_wrong_parts_are_refused() -> None:
             fit(X, labels, hold_out=text)
     with pytest.raises(SettingsError, match="hold_out must be left out with valid"):
         fit("a.h5", out="run", hold_out="1/10", valid="b.h5")
-    with pytest.raises(InputError, match="part 41/1000 that hold_out names has no rows"):
+    with pytest.raises(InputError, match="the held-out part 41/1000 has no rows"):
         fit(X, labels, hold_out="41/1000")
 
 

@@ -80,5 +80,5 @@ def test_a_model_whose_transforms_refuse_other_values_does_not_warn(
 ) -> None:
     X, labels = counts
     model = fit(X, labels, passes=1, transform="normalize,log1p")
-    with warnings.catch_warnings(action="error"), pytest.raises(Exception, match="no whole number"):
+    with warnings.catch_warnings(action="error"), pytest.raises(Exception, match="not a whole number"):
         model.predict(X.log1p())

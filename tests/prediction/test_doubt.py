@@ -137,7 +137,7 @@ def test_refusals(model: Model, tmp_path: Path) -> None:
           for name in ("top_k", "threshold")),
         *((calibrate, of, {}, RunError, needs_run) for of in ("model", "run", "online", "gone")),
         *((calibrate, "held", {name: "x"}, SettingsError, f"{name} is for data") for name in ("label", "y")),
-        (calibrate, "held", {}, RunError, "has changed since the run was begun"),
+        (calibrate, "held", {}, RunError, "has changed since the run was started"),
     ]  # fmt: skip
     for call, of, options, error, words in cases:
         with pytest.raises(error, match=words):

@@ -187,7 +187,7 @@ def test_batches_of_dense_rows_with_many_classes_are_those_of_csr_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By matrix products, also where a sparse batch comes between, and after pickling."""
-    for name in ("_LEAST_ROWS", "_MOST_ROWS"):  # of a tile, whose steps the average takes to be made at once
+    for name in ("_MIN_ROWS", "_MAX_ROWS"):  # of a tile, whose steps the average takes to be made at once
         monkeypatch.setattr(f"streamsvm.training.products.{name}", 1)
     products = []
     visit = Products.visit

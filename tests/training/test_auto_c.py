@@ -57,7 +57,7 @@ def test_c_of_a_matrix_is_that_of_all_rows_and_slices_do_not_overlap(tmp_path, m
     assert pytest.approx(expected) == fit(store, out=tmp_path / "run", transform="bias").C
     monkeypatch.setattr("streamsvm.training.auto_c._MAX_SLICES", 1)
     assert pytest.approx(expected) == fit(X, labels, transform="bias").result.C
-    monkeypatch.setattr("streamsvm.training.auto_c._SHARE_ROWS", 40)
+    monkeypatch.setattr("streamsvm.training.auto_c._FRACTION_ROWS", 40)
     monkeypatch.setattr("streamsvm.training.auto_c._SHUFFLED_SLICES", 1)
     sampled = fit(store, out=tmp_path / "sampled", transform="bias").C
     assert pytest.approx(automatic_c(X[:40])) == sampled
@@ -109,7 +109,7 @@ def test_values_far_below_the_constant_feature_are_said() -> None:
     """Few passes then learn little but the intercepts: C is large for these values, and theirs is not."""
     X = np.random.default_rng(0).normal(size=(2000, 10))
     y = X[:, 0] + X[:, 1] > 0
-    with pytest.warns(ScaleWarning, match="so small that the constant feature makes more than 99.9%"):
+    with pytest.warns(ScaleWarning, match="so small that the constant feature makes up more than 99.9%"):
         poor = streamsvm.fit(X / 1000, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

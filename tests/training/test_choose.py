@@ -170,7 +170,7 @@ def test_tune_and_the_estimator_choose_first() -> None:
         (
             streamsvm.fit,
             {"transform": "auto", "stop": stop_after(1)},
-            "stopped while transform and loss",
+            "stopped during the choice of transform and loss",
         ),
     ],
 )

@@ -77,9 +77,9 @@ def test_rows_of_no_weight_do_not_count_as_visits(
 ) -> None:
     """Of which the number of inner passes is chosen: it would rise with rows that take no time."""
     counted = []
-    number = inner_passes._number
+    number = inner_passes._choose_n_passes
     monkeypatch.setattr(
-        inner_passes, "_number", lambda nnz, *others: counted.append(len(nnz)) or number(nnz, *others)
+        inner_passes, "_choose_n_passes", lambda nnz, *rest: counted.append(len(nnz)) or number(nnz, *rest)
     )
     if not dense:
         monkeypatch.setattr(Spec, "dual_matrix_bytes", 0)

@@ -81,7 +81,7 @@ def test_the_budget_is_limited_by_what_the_process_may_use(
     limit_to(monkeypatch, 2**40)
     assert find_budget(settings) == 300 * MB
     limit_to(monkeypatch, 40 * MB)
-    with pytest.raises(PlanError, match=r"may have 40 MiB of memory.* raise the limit of the process"):
+    with pytest.raises(PlanError, match=r"memory limit of this process is 40 MiB.* raise the memory limit"):
         plan_fit(wide, specify(Settings(C=1), wide))
 
 

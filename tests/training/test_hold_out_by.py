@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from run_files import stop_after
 from sklearn.datasets import dump_svmlight_file
 from streamsvm_converters.convert import convert
-from test_held_out_rows import check_same
+from test_validation import check_same
 
 from streamsvm import fit, load_model, plan, resume, tune
 from streamsvm.data.groups import group_hashes
@@ -155,7 +155,7 @@ def test_the_groups_are_said_and_a_run_keeps_to_them(tmp_path: Path) -> None:
     scores = load_model(tmp_path / "run").decision_function(COUNTS[HELD])
     assert result.valid_accuracy == pytest.approx((scores.argmax(axis=1) == LABELS[HELD]).mean())
     write("joined", tmp_path, COUNTS, np.roll(DONORS, 1))
-    with pytest.raises(RunError, match="has changed since the run was begun"):
+    with pytest.raises(RunError, match="has changed since the run was started"):
         resume(tmp_path / "run", passes=4)
 
 

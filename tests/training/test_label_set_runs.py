@@ -81,5 +81,5 @@ def test_one_vs_rest_is_that_of_scikit_learn() -> None:
 
 
 def test_weights_of_classes_are_for_one_vs_rest(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="has several; give its rows weights"):
+    with pytest.raises(SettingsError, match="has several; use row weights"):
         fit(label_store(tmp_path / "s.zarr"), out=tmp_path / "run", class_weight="balanced")

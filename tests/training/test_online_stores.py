@@ -80,7 +80,7 @@ def test_sparse_rows_give_the_coefficients_of_the_same_rows_as_text(tmp_path: Pa
 def test_dense_rows_give_the_model_of_sparse_ones(
     tmp_path: Path, classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_LEAST_ROWS", "_MOST_ROWS"):  # of a tile, whose steps the average takes to be made at once
+    for name in ("_MIN_ROWS", "_MAX_ROWS"):  # of a tile, whose steps the average takes to be made at once
         monkeypatch.setattr(f"streamsvm.training.products.{name}", 1)
     X, y = make_problem(N, D, classes, density=1.0)
     dense = make_store(tmp_path / "dense.zarr", X, y, dense=True)
@@ -180,7 +180,7 @@ def test_the_rows_before_a_bad_line_are_learned_and_counted(tmp_path: Path, line
     text.write_text("".join(rows))
     online(text, out=tmp_path / "whole", classes=[0, 1, 2])
     text.write_text("".join([*rows[:50], line, *rows[50:]]))
-    with pytest.raises(InputError, match=rf"line 51, .* {fault}.*; 50 rows before .*; .*resume"):
+    with pytest.raises(InputError, match=rf"line 51, .* {fault}.*after learning from 50 rows.*; .*resume"):
         online(text, out=tmp_path / "run", classes=[0, 1, 2])
     found = inspect(tmp_path / "run")  # the last line of the report was after 32 rows
     assert (found["result"]["rows"], found["commits"]) == (50, ["50 rows done"])
@@ -200,8 +200,8 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
         (text, {"layer": "counts"}, SettingsError, "layer is for a store"),
         (np.ones((3, 2)), {}, SettingsError, "a matrix in memory is neither"),
         (TextSource([text]), {"labels": matrix["labels"]}, SettingsError, "labels is for a store"),
-        (sets, {}, StoreError, "several labels, and online takes one"),
-        (store, {"transform": "idf"}, SettingsError, "idf needs facts of all rows"),
+        (sets, {}, StoreError, "several labels, but online needs one"),
+        (store, {"transform": "idf"}, SettingsError, "idf needs statistics of all rows"),
     ]
     for data, options, error, words in refused:
         with pytest.raises(error, match=words):
@@ -213,7 +213,7 @@ def test_weights_of_rows_are_refused_unless_they_shall_be_left_out(tmp_path: Pat
     X, y = make_problem(20, 4, 3)
     plain = make_store(tmp_path / "plain.zarr", X, y)
     weighted = write_rows(tmp_path / "w.zarr", as_rows(X, y)._replace(cost=np.arange(20.0)), 4, 3)
-    with pytest.raises(StoreError, match="have weights, which online does not take"):
+    with pytest.raises(StoreError, match="have weights, which online does not support"):
         online(weighted, out=tmp_path / "run")
     online(plain, out=tmp_path / "plain", sample_weight="none")
     online(weighted, out=tmp_path / "run", sample_weight="none")

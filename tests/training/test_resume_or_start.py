@@ -64,15 +64,15 @@ def test_the_store_may_have_moved(folder: Path) -> None:
 
 
 OTHER: list[tuple[dict[str, Any], str, dict[str, Any]]] = [  # settings, what is said of them, and the remedy
-    ({"C": 0.5}, "was begun with C ", {}),
-    ({"passes": 5}, "was begun with passes 3, not 5", {}),
-    ({"tol": 0.1}, "was begun with tol None, not 0.1", {}),
-    ({"loss": "cs"}, "was begun with loss ww, not cs", {"loss": "ww"}),
-    ({"seed": 1}, "was begun with seed 0, not 1", {"seed": 0}),
-    ({"memory": "1G"}, "was begun with memory ", {"memory": 2**31}),
-    ({"block_rows": None}, "was begun with block_rows 40, not None", {"block_rows": 40}),
-    ({"valid": "valid.zarr"}, "was begun with valid None, not .*valid.zarr", {}),
-    ({"class_weight": {"0": 2.0}}, "was begun with class_weight None, not", {}),
+    ({"C": 0.5}, "was started with C ", {}),
+    ({"passes": 5}, "was started with passes 3, not 5", {}),
+    ({"tol": 0.1}, "was started with tol None, not 0.1", {}),
+    ({"loss": "cs"}, "was started with loss ww, not cs", {"loss": "ww"}),
+    ({"seed": 1}, "was started with seed 0, not 1", {"seed": 0}),
+    ({"memory": "1G"}, "was started with memory ", {"memory": 2**31}),
+    ({"block_rows": None}, "was started with block_rows 40, not None", {"block_rows": 40}),
+    ({"valid": "valid.zarr"}, "was started with valid None, not .*valid.zarr", {}),
+    ({"class_weight": {"0": 2.0}}, "was started with class_weight None, not", {}),
 ]
 
 
@@ -86,7 +86,7 @@ def test_other_settings_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch)
         assert remedy.items() <= caught.value.remedy.options.items()
         assert (folder / "run/run.json").read_bytes() == before
     chosen = fit(folder, out=folder / "other").C
-    with pytest.raises(RunError, match="was begun with C chosen from the data"):
+    with pytest.raises(RunError, match="was started with C chosen from the data"):
         fit(folder, C=chosen)
     assert fit(folder).passes == 3
 
@@ -107,10 +107,10 @@ def test_other_contents_of_the_same_name_are_refused(folder: Path) -> None:
         make_store(folder / "s.h5", X * np.float32(2), LABELS)
 
     for change, message in (
-        (lambda: chosen.write_text("2\n3\n4\n"), "was begun with other transforms"),
-        (changed_data, "has changed since the run was begun"),
-        (lambda: weights.write_text("0 3\n"), "was begun with other contents of class_weight"),
-        (other_rows, r"was begun on other data than is now in .*s\.h5"),
+        (lambda: chosen.write_text("2\n3\n4\n"), "was started with other transforms"),
+        (changed_data, "has changed since the run was started"),
+        (lambda: weights.write_text("0 3\n"), "was started with other contents of class_weight"),
+        (other_rows, r"was started on other data than .*s\.h5 now has"),
     ):
         kept = shutil.copytree(folder, folder.with_name("kept"))
         change()

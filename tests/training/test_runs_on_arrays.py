@@ -116,7 +116,7 @@ def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], type, str]] = [
-    ({"valid_labels": "y.npy"}, SettingsError, "valid_labels is for the matrix of valid"),
+    ({"valid_labels": "y.npy"}, SettingsError, "valid_labels has no effect without valid"),
     ({"valid": "X.npy"}, StoreError, "labels are missing; give them with valid_labels="),
     ({"weights": "short.npy"}, InputError, r"short.npy has the shape \(2999,\), and the matrix 3,000 rows"),
     ({"weights": "less.npy"}, InputError, "row 2: the weight -1.0; weights are numbers from 0 on"),

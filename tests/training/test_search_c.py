@@ -134,7 +134,7 @@ def test_a_search_shows_its_progress_and_can_be_stopped(tmp_path: Path) -> None:
         shown.append((stage, done, total))
 
     for n in range(8):
-        with pytest.raises(Interrupted, match="while C was chosen, before the training began"):
+        with pytest.raises(Interrupted, match="during the choice of C, before the training began"):
             streamsvm.fit(**given, out=tmp_path / "run", stop=stop_after(n))
         assert not (tmp_path / "run").exists()
     streamsvm.fit(**given, out=tmp_path / "run", progress=progress)
@@ -163,7 +163,7 @@ def test_held_out_rows_and_rows_of_weight_0_do_not_choose(tmp_path: Path) -> Non
 
 def test_a_sample_has_all_rows_of_some_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They differ by the seed; of a class that is too large for its share, rows are left out."""
-    for name, value in (("_MOST_ROWS", 300), ("_LEAST_ROWS", 100), ("_LEAST_CLASSES", 3)):
+    for name, value in (("_MAX_ROWS", 300), ("_MIN_ROWS", 100), ("_MIN_CLASSES", 3)):
         monkeypatch.setattr(f"{SEARCH}.{name}", value)
     X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
     y = np.repeat(np.arange(9), [20, 30, 40, 50, 60, 70, 80, 90, 460])

@@ -220,7 +220,7 @@ def test_a_model_of_counts_refuses_what_was_normalised_already(tmp_path: Path, s
     assert model.record["values_in"] == {"integers": True, "largest": float(X.data.max())}
     normalised = preprocessing.normalize(X, norm="l1") * 1e4
     logs = normalised.log1p()
-    words = "no whole number, and the training data are counts; give the counts"
+    words = "not a whole number, but the training data are counts; use the counts"
     for number, new in enumerate((logs, normalised, X * 1.5)):
         with pytest.raises(InputError, match=f"X: row [12] has the value .*{words}"):
             model.predict(new)
@@ -241,7 +241,7 @@ def test_other_models_take_any_values(tmp_path: Path) -> None:
     for model in (of_fractions, without_check):
         assert all(each["name"] != "counts" for each in model.record["transforms"])
         model.predict(fractions)
-    with pytest.raises(InputError, match="no whole number"):
+    with pytest.raises(InputError, match="not a whole number"):
         fit(fractions, labels, transform="counts,normalize")
 
 
@@ -252,7 +252,7 @@ def test_hashing_refuses_features_with_names() -> None:
     pandas = pytest.importorskip("pandas")
     X, labels = make_counts()
     frame = pandas.DataFrame(X.toarray(), columns=[f"g{j}" for j in range(D)])
-    with pytest.raises(SettingsError, match="hash takes the numbers of features in LIBSVM text"):
+    with pytest.raises(SettingsError, match="hash needs the feature numbers of LIBSVM text"):
         fit(frame, labels, transform="hash=4")
 
 

@@ -67,7 +67,7 @@ def test_sparse_data_without_a_table_is_refused_in_one_line(tmp_path: Path) -> N
     X, y = make_problem(60, 8, 3)
     store = make_store(tmp_path / "s.zarr", X, y)
     for given in lambda **kept: fit(X, y, **kept), lambda **kept: fit(store, out=tmp_path / "run", **kept):
-        with pytest.raises(SettingsError, match=r"^transform center needs columns of numbers, .*it out$"):
+        with pytest.raises(SettingsError, match=r"^transform center needs numeric columns .*it out$"):
             given(transform="center,bias")
 
 

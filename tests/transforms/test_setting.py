@@ -47,21 +47,21 @@ REFUSED = [
     ("hash=0", "'hash=0' must be hash=bits with a number from 1 to 31"),
     ("hash=99999999", "'hash=99999999' must be hash=bits"),
     ("bias=-1", "'bias=-1' must be bias=value with a number above 0"),
-    ("select", "'select' must be select=FILE with a feature a line"),
+    ("select", "'select' must be select=FILE with one feature per line"),
     ("counts=yes", "'counts=yes' must be counts, or counts=no"),
     ("log1", "there is no transform 'log1'; did you mean log1p?"),
-    ("zzz", "there is no transform 'zzz'; there are counts, normalize, log1p"),
+    ("zzz", "there is no transform 'zzz'; the transforms are counts, normalize, log1p"),
     *((f"fourier{text}", f"'fourier{text}' must be fourier=D[:gamma=x]")
       for text in ("", "=0", "=2000000", "=8:gama=1", "=8:gamma=0", "=8:gamma", "=8:gamma=")),
-    *((text, "fourier must be the last one, and goes without bias")
+    *((text, "fourier must be last, without bias")
       for text in ("fourier=8,l2", "fourier=8,bias", "bias,fourier=8", "fourier=8,fourier=8")),
     ("", "there is no transform ''"),
     ("log1p,", "there is no transform ''"),
-    ("bias,scale=std", "bias must be the last one: scale would change the constant"),
-    ("l2,counts", "counts must be the first one"),
+    ("bias,scale=std", "bias must be last, because scale would change the constant"),
+    ("l2,counts", "counts must be first"),
     ("idf,hash=4", "hash must come before idf"),
     ("hash=4,hash=5", "hash can be applied only once"),
-    (",".join(["l2"] * 17), "there are 17, and may be 16"),
+    (",".join(["l2"] * 17), "at most 16 are allowed, not 17"),
 ]  # fmt: skip
 
 

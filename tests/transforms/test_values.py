@@ -143,7 +143,7 @@ def test_the_pieces_of_the_data_do_not_change_a_bit(signed: sp.csr_array) -> Non
 
 
 def test_a_transform_that_needs_counts_alone_keeps_little(counts: sp.csr_array) -> None:
-    with pytest.raises(PlanError, match="statistics of 37 features that scale needs take") as caught:
+    with pytest.raises(PlanError, match="scale needs statistics of 37 features, which take") as caught:
         fit_transforms(parse_transforms("scale=std"), raw_rows(rows_of(counts), D, None), memory=32 * D - 1)
     assert caught.value.needed_memory == 32 * D
     fit_transforms(parse_transforms("idf"), raw_rows(rows_of(counts), D, None), memory=8 * D)
@@ -153,7 +153,9 @@ def test_a_transform_that_needs_counts_alone_keeps_little(counts: sp.csr_array) 
 def test_a_value_below_0_is_an_error_that_names_the_row(step: str, counts: sp.csr_array) -> None:
     X = counts.copy()
     X.data[X.indptr[90] + 2] = -2
-    with pytest.raises(InputError, match=f"where: row 1091 has the value -2, and {step} takes none below 0"):
+    with pytest.raises(
+        InputError, match=f"where: row 1091 has the value -2, but {step} does not allow values below 0"
+    ):
         apply(fitted("l2", counts)[:0] + parse_transforms(step), rows_of(X), where="where", first=1000)
 
 

@@ -125,9 +125,9 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     assert untimed(found.tried) == untimed(expected.tried)
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
     assert untimed(tune(store, out=tmp_path / "run", **facts).tried) == untimed(expected.tried)
-    with pytest.raises(RunError, match=r"begun with passes 3, not 4; to change it, use `resume\("):
+    with pytest.raises(RunError, match=r"started with passes 3, not 4; to change it, use `resume\("):
         tune(store, out=tmp_path / "run", passes=4, **facts)
-    with pytest.raises(RunError, match="begun by tune with other settings"):
+    with pytest.raises(RunError, match="started by tune with other settings"):
         tune(store, out=tmp_path / "run", **(facts | {"C": "0.1,2"}))
     assert len(tune(store, out=tmp_path / "run", force=True, **(facts | {"C": "0.5"})).tried) == 1
     for damage in ("{", '{"C": 1, "valid_accuracy": NaN, "seconds": 0, "passes": 1, "settings": {}}'):
@@ -258,7 +258,7 @@ def test_text_is_converted_into_the_run_once(
     assert tune(**text, out=tmp_path / "run", **facts).C == found.C  # a finished one gives its result again
     assert resume(tmp_path / "run", passes=3).passes == 3
     text["data"].write_text(text["data"].read_text() + "1 1:1\n")
-    with pytest.raises(RunError, match="begun by tune with other settings or files"):
+    with pytest.raises(RunError, match="started by tune with other settings or files"):
         tune(**text, out=tmp_path / "run", **facts)
     with pytest.raises(SettingsError, match="index_base does not apply to a matrix in memory"):
         tune(X, Y, index_base=1)

@@ -36,7 +36,7 @@ def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGr
     cost = counts / max(counts.sum(), 1) + 1.0 / k
     middle = np.cumsum(cost) - cost / 2
     bounds = np.searchsorted(middle, cost.sum() * np.arange(n_groups + 1) / n_groups)
-    for g in range(1, n_groups):  # at least one class in each group
+    for g in range(1, n_groups):
         bounds[g] = min(max(bounds[g], bounds[g - 1] + 1), k - (n_groups - g))
     sizes = np.diff(bounds)
     widths = np.array([padded_classes(int(size), dtype) for size in sizes])
@@ -63,7 +63,7 @@ def tournament_rounds(n_groups: int) -> list[list[tuple[int, int]]]:
     circle = list(range(n_groups))
     rounds = []
     for _ in range(n_groups - 1):
-        meets = zip(circle[: n_groups // 2], reversed(circle[n_groups // 2 :]), strict=True)
-        rounds.append([(min(pair), max(pair)) for pair in meets])
+        matches = zip(circle[: n_groups // 2], reversed(circle[n_groups // 2 :]), strict=True)
+        rounds.append([(min(pair), max(pair)) for pair in matches])
         circle = [circle[0], circle[-1], *circle[1:-1]]
     return rounds

@@ -28,7 +28,7 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
 
-_CENTRED_PARTS = 8  # parts in which workers centre the weights
+_CENTRED_PARTS = 8
 
 DualLists = dict[tuple[int, int], RowDuals]  # keys: group of the rows, group of the duals' classes
 Rounds = list[tuple[int, list[tuple[int, int]]]]  # round numbers in the block, and pairs of groups
@@ -66,8 +66,8 @@ class ClassRounds(SplitVisits):
             if done == n_rounds:
                 for each in duals.lists.values():
                     n, costs = len(each.rows), rows._replace(cost=rows.cost[each.rows])
-                    found = each._replace(rows=np.arange(n)).in_block(n)
-                    tally[DUAL_SUM] += float(learner.loss.kernels.sum_duals(costs, found, learner.problem))
+                    compact = each._replace(rows=np.arange(n)).in_block(n)
+                    tally[DUAL_SUM] += float(learner.loss.kernels.sum_duals(costs, compact, learner.problem))
                 if keep is not None:
                     for part in duals.parts():
                         keep.append_duals(block.first, part)
@@ -124,11 +124,11 @@ def visit_pair(
     places = np.full(weights.current.shape[1], -1)  # position in `pair` of each column's group
     for at, (begin, _, end) in enumerate(ranges):
         places[begin:end] = at
-    found = joined(new).in_block(rows.n_rows)
+    new_duals = joined(new).in_block(rows.n_rows)
     divided = {
         (g, h): duals._replace(ids=_shifted(duals.ids, -shift))
-        for g, own in zip(pair, members, strict=True)
-        for h, shift, duals in zip(pair, shifts, divide_duals(found, own, places, 2), strict=True)
+        for g, group_rows in zip(pair, members, strict=True)
+        for h, shift, duals in zip(pair, shifts, divide_duals(new_duals, group_rows, places, 2), strict=True)
     }
     return divided, tally
 

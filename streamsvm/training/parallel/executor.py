@@ -15,7 +15,7 @@ class Executor(Protocol):
     """
 
     token: str  # unique name, under which workers keep files open
-    threads: Threads  # threads of this process, for measuring
+    threads: Threads
     # Called now and then while a result is awaited and a worker does not answer; may raise.
     when_silent: Callable[[], None]
 

@@ -30,7 +30,7 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
 
 ROUNDS = 2  # rounds of a block; the average can begin between them
-_MAX_SUMS = 8  # largest number of parts in which sums over features are computed
+_MAX_SUMS = 8
 _VALUES_PER_SUM = 1 << 18  # values for which one more part pays off
 
 TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # rows of duals are row numbers in the block
@@ -39,10 +39,10 @@ TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # rows of duals are row numbe
 class _Part(NamedTuple):
     """Part of a block for one split."""
 
-    begin: int  # first row in the block
+    begin: int
     rows: Rows
     features: np.ndarray  # (m,) int64: features of the rows, ascending
-    old: OldDuals  # duals of the rows
+    old: OldDuals
     weights: Weights  # private copy, valid only for `features`
 
 
@@ -91,10 +91,10 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
     features, step = list(features), 1
     while step < len(moved):
         for i in range(0, len(moved) - step, 2 * step):
-            both, fresh = unite(features[i], features[i + step])
-            moved[i][fresh] = 0
+            union, is_new = unite(features[i], features[i + step])
+            moved[i][is_new] = 0
             add_rows(features[i + step], moved[i + step], 1.0, moved[i])
-            features[i] = both
+            features[i] = union
         step *= 2
     return features[0]
 
@@ -103,7 +103,7 @@ class RowRounds(SplitVisits):
     """Visits of S parts of each block at the same time."""
 
     @functools.cached_property
-    def _own_weights(self) -> list[Weights]:
+    def _split_weights(self) -> list[Weights]:
         spec = self.learner.spec
         new = functools.partial(new_weights, spec, *spec.shape, averaging=spec.settings.average)
         return [new() for _ in range(spec.settings.splits)]
@@ -115,10 +115,10 @@ class RowRounds(SplitVisits):
         assert isinstance(old, OldDuals)
         rows, splits = block.rows, learner.spec.settings.splits
         lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
-        begun = self._begin_block(rows, old)
+        parts = self._begin_block(rows, old)
         for number in range(ROUNDS):
             pause = next_pause(learner.visited)
-            for tally, duals in self._visit_round(Turn.of(learner, block, number), begun):
+            for tally, duals in self._visit_round(Turn.of(learner, block, number), parts):
                 clock = max(learner.tally[CLOCK], tally[CLOCK])
                 learner.tally += tally
                 learner.tally[CLOCK] = clock
@@ -129,16 +129,15 @@ class RowRounds(SplitVisits):
                 yield int(rows_after(number + 1, lengths).sum())
 
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
-        """Divide a block into the parts that its rounds share."""
-        work = functools.partial(self._part, rows, old, self._own_weights)
+        work = functools.partial(self._part, rows, old, self._split_weights)
         return self._workers.map(work, range(self.learner.spec.settings.splits))
 
     def _visit_round(self, turn: Turn, parts: Any) -> list[TallyAndDuals]:
         """Visit the rows of a round, add the steps, and return the tally and the new duals of each part."""
         work = functools.partial(self._visit_part, turn, parts)
-        found = self._workers.map(work, range(len(parts)))
+        results = self._workers.map(work, range(len(parts)))
         self._add_up(parts)
-        return found
+        return results
 
     def _part(self, rows: Rows, old: OldDuals, weights: list[Weights], split: int) -> _Part:
         begin, end = (rows.n_rows * s // len(weights) for s in (split, split + 1))
@@ -148,19 +147,18 @@ class RowRounds(SplitVisits):
 
     def _visit_part(self, turn: Turn, parts: list[_Part], split: int) -> TallyAndDuals:
         """Visit the rows of a part on a private copy of the weights; afterwards the copy holds the change."""
-        begin, rows, features, old, own = parts[split]
+        begin, rows, features, old, private = parts[split]
         current = self.learner.storage.weights.current
-        copy_rows(features, current, own.current)
+        copy_rows(features, current, private.current)
         if turn.averaging:
-            own.average_delta[features] = 0
+            private.average_delta[features] = 0
         else:
-            own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
-        found = visit_part(self._visitor, self.learner.spec, turn, split, begin, rows, old, own)
-        add_rows(features, current, -1.0, own.current)
-        return found
+            private = private._replace(average_delta=private.average_delta[:0], time_unit=np.inf)
+        result = visit_part(self._visitor, self.learner.spec, turn, split, begin, rows, old, private)
+        add_rows(features, current, -1.0, private.current)
+        return result
 
     def _add_up(self, parts: list[_Part]) -> None:
-        """Add the mean of the parts' changes to the weights."""
         learner = self.learner
         weights = learner.moved_weights()
         n_sums = min(
@@ -178,9 +176,9 @@ class RowRounds(SplitVisits):
                 begin, end = np.searchsorted(part.features, bounds[number : number + 2])
                 features.append(part.features[begin:end])
             for target, moved in sums:
-                together = sum_as_tree(features, moved)
-                add_rows(together, moved[0], 1.0 / len(parts), target)
+                all_features = sum_as_tree(features, moved)
+                add_rows(all_features, moved[0], 1.0 / len(parts), target)
                 if learner.loss.extra_columns:
-                    centre_with_shared(together, target, learner.n_classes)
+                    centre_with_shared(all_features, target, learner.n_classes)
 
         self._workers.map(add, range(n_sums))

@@ -28,17 +28,17 @@ class Turn(NamedTuple):
     """One round of visits to a block: of the pairs of groups, or of half of each part of the rows."""
 
     pass_number: int
-    block: int  # number of the block in the pass
-    number: int  # number of the round in the block
+    block: int
+    number: int
     read_work: int
-    permute: Callable[[int, int, int, int, int], np.ndarray]  # makes the order of the rows
+    permute: Callable[[int, int, int, int, int], np.ndarray]
     averaging: bool
     clock: float  # clock of the average at the start of the round; results of earlier tasks may be later
 
     @classmethod
     def of(cls, learner: Learner, block: TrainingBlock, number: int) -> Turn:
-        of_block = block.pass_number, block.number, number, block.read_work, block.permute
-        return cls(*of_block, learner.averaging, learner.tally[CLOCK])
+        block_fields = block.pass_number, block.number, number, block.read_work, block.permute
+        return cls(*block_fields, learner.averaging, learner.tally[CLOCK])
 
 
 class SplitVisits(Visits):
@@ -55,18 +55,17 @@ class SplitVisits(Visits):
             entries = max(entries, spec.columns)
         else:
             n_rows = -(-n_rows // spec.settings.splits)
-            entries = max(entries, spec.n_classes) if entries else 0  # room for at least one row
+            entries = max(entries, spec.n_classes) if entries else 0
         self.kernels = spec.loss.kernels_of(spec.settings.solver)
-        self.plan = plan._replace(dual_entries=entries, n_rows=n_rows)  # plan of one worker
+        self.plan = plan._replace(dual_entries=entries, n_rows=n_rows)
         self._workers, self._local = workers, threading.local()
 
     @property
     def _visitor(self) -> Visitor:
-        """Visitor of this thread."""
         if not hasattr(self._local, "visitor"):
             self._local.visitor = Visitor(self.plan, self.plan.spec.columns)
-        found: Visitor = self._local.visitor
-        return found
+        visitor: Visitor = self._local.visitor
+        return visitor
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         place = Place(0, 0, 0)
@@ -79,13 +78,13 @@ class SplitVisits(Visits):
             rows = in_columns(rows, groups)
 
         def work(part: int) -> np.ndarray:
-            some = scored_part(rows, part)
-            found = np.zeros_like(tallies)
-            self._visitor.score(some, target._replace(tally=found), average_scale)
-            return found
+            part_rows = scored_part(rows, part)
+            part_tallies = np.zeros_like(tallies)
+            self._visitor.score(part_rows, target._replace(tally=part_tallies), average_scale)
+            return part_tallies
 
-        for found in self._workers.map(work, range(SCORED_PARTS)):
-            tallies += found
+        for part_tallies in self._workers.map(work, range(SCORED_PARTS)):
+            tallies += part_tallies
 
 
 def new_weights(spec: Spec, n_features: int, columns: int, *, averaging: bool) -> Weights:

@@ -34,9 +34,9 @@ def _obstacle(settings: Settings, n_classes: int, *, multilabel: bool) -> str | 
     if not get_loss(settings.loss).class_splits:
         return f"the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
-        return "several labels a row, costs of pairs, or another solver cannot be split by classes"
+        return "several labels per row, costs of pairs, and other solvers rule out a split by classes"
     if n_classes < 2 * settings.splits:
-        return f"{n_classes:,} classes do not make {2 * settings.splits} groups, two for each split"
+        return f"{n_classes:,} classes are too few for {2 * settings.splits} groups, two for each split"
     return None
 
 
@@ -46,23 +46,23 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
     if (obstacle := _obstacle(settings, k, multilabel=multilabel)) is not None:
         return True, obstacle
     if settings.trained_loss.extra_columns or settings.trained_loss.centred:
-        return True, "the mean over all classes stands still while groups of classes meet, which is slow"
+        return True, "a split by classes is slow, because rounds do not update the mean over all classes"
     # In each of 2S - 1 rounds a worker visits 1/S of the rows, over 1/S of the columns.
     dtype = np.dtype(settings.dtype)
     columns = group_classes(class_counts, 2 * splits, dtype).n_columns
-    share = (2 * splits - 1) / splits**2 * columns / padded_classes(k, dtype)
-    reason = f"with {k:,} classes in {2 * splits} groups each worker does {share:.2f} of one core's work"
-    return share >= 1, reason
+    work = (2 * splits - 1) / splits**2 * columns / padded_classes(k, dtype)
+    reason = f"with {k:,} classes in {2 * splits} groups each worker does {work:.2f} of one core's work"
+    return work >= 1, reason
 
 
 def why_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> str:
     """Return the reason for the chosen kind of split."""
     by_rows, reason = _by_rows(settings, class_counts, multilabel=multilabel)
-    return reason if by_rows == (settings.split == ROWS) else "as asked for"
+    return reason if by_rows == (settings.split == ROWS) else "as requested"
 
 
 def check_splits(splits: int) -> None:
     """Raise `SettingsError` if there is only one split, which a cluster cannot distribute."""
     if splits == 1:
-        remedy = Remedy("give {}, of 2 or more", Option("splits"))
-        raise wrong_setting("cluster", "has nothing to share out in a run of one split", remedy)
+        remedy = Remedy("set {} to 2 or more", Option("splits"))
+        raise wrong_setting("cluster", "has nothing to distribute in a run of one split", remedy)

@@ -174,14 +174,14 @@ def test_auto_splits_classes_if_that_is_less_work(tmp_path: Path, store: Path) -
     assert found["split_reason"].startswith("with 200 classes in 4 groups each worker does 0.")
     found = plan(store, splits=2)  # 4 groups have 4 vectors of columns, where all classes have one
     assert (found["split"], found["split_reason"][-28:]) == ("rows", "does 3.00 of one core's work")
-    assert plan(store, splits=2, split="classes")["split_reason"] == "as asked for"
-    assert plan(store, splits=8)["split_reason"] == "9 classes do not make 16 groups, two for each split"
+    assert plan(store, splits=2, split="classes")["split_reason"] == "as requested"
+    assert plan(store, splits=8)["split_reason"] == "9 classes are too few for 16 groups, two for each split"
     assert "cs cannot" in plan(store, splits=2, loss="cs")["split_reason"]
     assert plan(store)["split_reason"] is None
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"split": "classes", "splits": 5}, "9 classes do not make 10 groups"),
+    ({"split": "classes", "splits": 5}, "9 classes are too few for 10 groups"),
     ({"split": "classes", "splits": 2, "loss": "cs"}, "split must be rows with the loss cs"),
     ({"split": "classes", "splits": 2, "solver": "sorted"}, "a solver other than the default"),
     ({"split": "classes", "splits": 2, "loss": "ovr", "class_weight": "balanced"}, "class weights in one-vs"),
@@ -189,7 +189,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"split": "columns"}, "split must be one of auto, classes, rows"),
     ({"splits": 2, "loss": "chain"}, "splits must be 1 with the loss chain"),
     ({"splits": 2, "workers": 0}, "workers must be 1 or more"),
-    ({"split": "classes", "splits": 2, "valid": "b.zarr"}, "valid is for data of one label a row"),
+    ({"split": "classes", "splits": 2, "valid": "b.zarr"}, "valid must have one label per row"),
 ]
 
 
