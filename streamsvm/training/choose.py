@@ -99,7 +99,7 @@ def _sample(raw: Store, settings: Settings) -> ArrayStore:
 
 
 def _candidates(settings: Settings, raw: Store, sample: Store) -> list[tuple[str, str]]:
-    """List the transforms and losses to compare, the default first."""
+    """List the transforms and losses to compare, the default first; auto tries `fourier` with one loss."""
     base_settings = dataclasses.replace(settings, transform=None) if settings.transform == AUTO else settings
     transforms = [str(with_transform(base_settings, sample).transform)]
     if settings.transform == AUTO and sample.n_features > MAX_WIDTH:
@@ -110,5 +110,5 @@ def _candidates(settings: Settings, raw: Store, sample: Store) -> list[tuple[str
         if raw.kind != IN_MEMORY or raw.n_rows * outputs * raw.dtype.itemsize <= settings.memory:
             transforms += [f"fourier={outputs}", f"scale=std,fourier={outputs}"]
     losses = _LOSSES if settings.loss == AUTO else (settings.loss,)
-    pairs = ((transform, loss) for transform in dict.fromkeys(transforms) for loss in losses)
-    return [(transform, loss) for transform, loss in pairs if "fourier" not in transform or loss == losses[0]]
+    few = losses[:1] if settings.transform == AUTO else losses
+    return [(t, loss) for t in dict.fromkeys(transforms) for loss in (few if "fourier" in t else losses)]

@@ -181,13 +181,13 @@ def create(
     """
     is_in_memory, on_cluster, base = raw.kind == IN_MEMORY, how.cluster is not None, None
     if AUTO in (settings.transform, settings.loss):
-        old = {} if existing is None else existing.read_settings()
-        if "choice" in old:
-            earlier = {name: old["settings"][name] for name in ("transform", "loss", "margin", "solver")}
-            settings = dataclasses.replace(settings, **earlier)
+        run_record = {} if existing is None else existing.read_settings()
+        if choice := run_record.get("choice"):
+            names = ("transform", "loss", "margin", "solver")
+            settings = dataclasses.replace(settings, **{name: run_record["settings"][name] for name in names})
         else:
-            settings, old["choice"] = choose(raw, settings, how.callbacks, partial(create, tables=tables))
-        made = {**made, "choice": old["choice"]}
+            settings, choice = choose(raw, settings, how.callbacks, partial(create, tables=tables))
+        made = {**made, "choice": choice}
     if settings.from_ is None:
         settings = with_transform(settings, raw)
     else:

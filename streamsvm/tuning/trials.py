@@ -116,8 +116,8 @@ class StoreSearch:
     def chosen(self, settings: Settings) -> Settings:
         """Replace automatic transforms and loss by the best on a sample."""
         with open_to_train(self.paths, settings) as raw:
-            by_default = functools.partial(create, tables=self.tables)
-            settings, choice = choose(raw, settings, self.how.callbacks, by_default)
+            create_trial = functools.partial(create, tables=self.tables)
+            settings, choice = choose(raw, settings, self.how.callbacks, create_trial)
         self.made = {**self.made, "choice": choice}
         return settings
 
