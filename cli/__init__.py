@@ -1,1 +1,1 @@
-"""Command line, one file for each command, without algorithms."""
+"""Command line: one module for each command, without algorithms, which are in the library."""

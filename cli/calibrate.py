@@ -22,21 +22,21 @@ def calibrate(
     data: Annotated[
         Path | None, typer.Argument(metavar="DATA", help="Labelled rows (default: held-out rows of the run).")
     ] = None,
-    **given: Any,
+    **settings: Any,
 ) -> None:
     """Fit the probabilities of a model to hold-out data.
 
-    The rows must not be training rows. One temperature for all classes, which changes no prediction, is
-    written to the model, so that predict --proba has probabilities. The model also stores how accurate the
-    labels of these rows are above each probability, for predict --unknown; the printed table shows this.
+    The rows must not be training rows. The command fits one temperature for all classes and writes it to the
+    model, for predict --proba; predicted labels stay the same. For predict --unknown, the model also stores
+    how accurate the predictions are above each probability; a table shows this.
     """
     import streamsvm
 
-    found = streamsvm.calibrate(model, data, progress=console.progress, **given)
+    result = streamsvm.calibrate(model, data, progress=console.progress, **settings)
     console.say(
-        f"probabilities: temperature {found.temperature:.4g}, with a log loss of {found.log_loss:.4f}, "
-        f"before {found.log_loss_before:.4f}, on {count(found.rows, 'hold-out row')}"
+        f"probabilities: temperature {result.temperature:.4g}, log loss {result.log_loss:.4f} (before: "
+        f"{result.log_loss_before:.4f}) on {count(result.rows, 'hold-out row')}"
     )
-    for line in unknown_lines(found.unknown):
+    for line in unknown_lines(result.unknown):
         console.say(line)
-    console.result(dataclasses.asdict(found))
+    console.result(dataclasses.asdict(result))

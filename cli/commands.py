@@ -1,4 +1,4 @@
-"""Command line `streamsvm`, which builds only the command that is called."""
+"""Program `streamsvm`, which imports and builds only the command that is called."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typer.main import get_command
 from streamsvm.errors import StreamsvmWarning
 
 _PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None}
-_SUMMARIES = {  # first line of the help of each command; each is in the file of its name
+_SUMMARIES = {  # first docstring line of each command, known without importing its file
     "convert": "Convert text, tables, AnnData or arrays to a store.",
     "info": "Describe data, a run or a model, or compare runs.",
     "fit": "Train a linear multi-class SVM.",
     "tune": "Choose C and other settings, and train with the best.",
-    "online": "Train on rows as they are read, each once.",
+    "online": "Train on a stream of rows, visiting each row once.",
     "resume": "Continue an interrupted run, or extend a finished one.",
-    "predict": "Predict labels: as lines or a table.",
+    "predict": "Predict labels, and write them as lines or a table.",
     "evaluate": "Measure a model on labelled data.",
     "calibrate": "Fit the probabilities of a model to hold-out data.",
-    "report": "Write a report of a run: one HTML file to look at or send.",
+    "report": "Write a report of a run as one HTML file.",
     "export": "Write a model for another program, or a smaller copy.",
     "demo": "Run all steps on real data, in under a minute.",
 }
@@ -33,7 +33,7 @@ _SUMMARIES = {  # first line of the help of each command; each is in the file of
 
 @functools.cache
 def built(name: str) -> Any:
-    """Import a command, and let Typer make its options."""
+    """Import a command, and return it as built by Typer."""
     from streamsvm_cli.help import Command
 
     alone = typer.Typer(add_completion=False, **_PLAIN)
@@ -42,7 +42,7 @@ def built(name: str) -> Any:
 
 
 class Group(TyperGroup):
-    """Group of commands, which are imported when called."""
+    """Group of commands, which are imported only when they are called."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -53,7 +53,7 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         command = self.get_command(ctx, args[0]) if args else None
-        if command and not {"-h", "--help"}.isdisjoint(args):  # before Typer imports its value checks
+        if command and not {"-h", "--help"}.isdisjoint(args):
             command.short = "--help" not in args
             print(command.get_help(command.context_class(command, info_name=args[0], parent=ctx)))
             raise typer.Exit
@@ -92,7 +92,7 @@ def root(
 
 
 def warn_on_one_line() -> None:
-    """Print each warning of the library once, as one line without the place in the code."""
+    """Print each warning of the library once, on one line, without its location in the code."""
     before = warnings.showwarning
     WARNED.clear()
 

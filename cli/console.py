@@ -21,12 +21,12 @@ from streamsvm.errors import Interrupted, SettingsError
 
 _LOG_INTERVAL = 30.0  # seconds between progress lines in a file
 _DRAW_INTERVAL = 0.5  # seconds between updates of the last line of a terminal
-_CLEAR = "\r\x1b[K"  # clears the line of a terminal
-WARNED: set[str] = set()  # printed by the running command
+_CLEAR = "\r\x1b[K"
+WARNED: set[str] = set()
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
-    """Print an error or warning with its notes on stderr, one line each."""
+    """Print an error or warning and its notes on stderr, each on one line."""
     for each in (line, *getattr(line, "__notes__", ())):
         _print(f"streamsvm: {shell_text(each, options)}", sys.stderr)
 
@@ -37,17 +37,14 @@ def fail(error: Exception, options: Collection[str] | None = None) -> NoReturn:
 
 
 def warn(line: object) -> None:
-    """Print a warning once, because results may repeat a warning."""
+    """Print a warning unless it was printed before, because results repeat earlier warnings."""
     if str(line) not in WARNED:
         WARNED.add(str(line))
         complain(line)
 
 
 def _print(line: str, stream: TextIO, indent: int | None = 2) -> None:
-    """Print a line at once; wrap it to the width of a terminal, unless `indent` is None.
-
-    If the reader has closed the pipe, as `head` does, the command exits without a message.
-    """
+    """Print a line; wrap it on a terminal unless `indent` is None; exit if the reader closed the pipe."""
     if stream.isatty() and indent is not None:
         width = os.get_terminal_size(stream.fileno()).columns or 80
         if len(line) > width:
@@ -58,24 +55,18 @@ def _print(line: str, stream: TextIO, indent: int | None = 2) -> None:
     try:
         print(f"{line}\n", end="", file=stream, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or the interpreter fails at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # otherwise the interpreter fails at exit
         raise SystemExit(1) from None
 
 
 class Console:
-    """Output for people, for machines, or none; as a context manager, it shows progress.
-
-    Attributes
-    ----------
-    people, json : bool
-        Whether lines are printed for people; whether one JSON object is printed for machines.
-    """
+    """Output of a command: lines for people, one JSON object, or nothing; a context manager for progress."""
 
     def __init__(self, *, quiet: bool, json: bool) -> None:
         self.people = not quiet and not json
         self.json = json
         self._stage: tuple[str, float] = "", time.monotonic()  # name and start time
-        self._done: tuple[int, int | None] = 0, None  # units done, and total
+        self._done: tuple[int, int | None] = 0, None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._show_progress, daemon=True)
 
@@ -88,7 +79,7 @@ class Console:
         self.leave()
 
     def leave(self) -> None:
-        """Stop showing progress, because the command has ended or other output goes to the terminal."""
+        """Stop showing progress, at the end of the command or before other output to the terminal."""
         if self.people and not self._ended.is_set():
             self._ended.set()
             self._thread.join()
@@ -96,7 +87,7 @@ class Console:
                 print(_CLEAR, end="", file=sys.stderr, flush=True)
 
     def say(self, line: str = "", indent: int = 2) -> None:
-        """Print one line for people; control characters in names are escaped."""
+        """Print a line unless the output is quiet or JSON; escape control characters in it."""
         if self.people:
             _print(shell_text(line), sys.stdout, indent)
 
@@ -111,7 +102,7 @@ class Console:
     def _show_progress(self) -> None:
         """Refresh the last line of a terminal, or print log lines, until the command ends."""
         on_terminal = sys.stderr.isatty()
-        with suppress(BrokenPipeError):  # the next line of the command ends it
+        with suppress(BrokenPipeError):  # the command exits when it prints its next line
             while not self._ended.wait(_DRAW_INTERVAL if on_terminal else _LOG_INTERVAL):
                 if on_terminal:
                     width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
@@ -139,8 +130,8 @@ class Console:
 class EventTable:
     """Base class of reporters, which print training events as lines of a table."""
 
-    COLUMNS: tuple[tuple[str, int, str, str], ...]  # heading, width, key, format
-    LAST = ""  # heading of the text after the columns
+    COLUMNS: tuple[tuple[str, int, str, str], ...]
+    LAST = ""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -152,15 +143,15 @@ class EventTable:
             warn(event["warning"])
         elif event["event"] == "choose":
             trainings, rows = count(event["trainings"], "training"), count(event["rows"], "row")
-            self.console.say(f"{trainings} on a sample of {rows}, with the accuracy on its held-out fifth:")
+            self.console.say(f"{trainings} on a sample of {rows}; accuracy on a held-out fifth of it:")
         elif event["event"] == "candidate":
             self.console.say(f"{event['valid_accuracy']:8.4f}  loss {event['loss']:4}  {event['transform']}")
         elif event["event"] == "chosen":
-            why = ": no other is better by more than a standard error" * event["default"]
+            why = ", because no candidate is better by more than a standard error" * event["default"]
             self.console.say(f"chosen: loss {event['loss']}, transform {event['transform']}{why}")
 
     def line(self, event: dict[str, Any], end: str = "") -> None:
-        """Print one line of the table, followed by `end`; the first line follows the headings."""
+        """Print one row of the table, followed by `end`; print the headings before the first row."""
         shown = [column for column in self.COLUMNS if column[2] not in self.left_out]
         if not self._headed:
             heads = [f"{name:>{width}}" for name, width, *_ in shown]

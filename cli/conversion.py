@@ -1,4 +1,4 @@
-"""Printing of conversion reports and of counts of readers."""
+"""Printing of conversion reports and reading counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamsvm_cli.console import Console, warn
 from streamsvm_cli.wording import count, size_of_data
 
 _COUNTS = {  # noun, and what happened to the items
-    "empty_rows": ("row", "without a non-zero"),
+    "empty_rows": ("row", "without a non-zero value"),
     "n_groups": ("group", "of rows"),
     "skipped": ("row", "skipped"),
     "repaired": ("row", "repaired"),
@@ -18,8 +18,8 @@ _COUNTS = {  # noun, and what happened to the items
     "unseen_features": ("value", "of unseen features dropped"),
     "unlabelled": ("row", "without a label left out"),
     "missing_values": ("missing number", "replaced"),
-    "unseen_values": ("value", "of unseen categories: no feature"),
-    "unseen_labels": ("row", "with unseen labels: kept, and counted as wrong"),
+    "unseen_values": ("value", "of unseen categories dropped"),
+    "unseen_labels": ("row", "with unseen labels kept, and counted as wrong"),
 }
 
 
@@ -33,7 +33,7 @@ def print_report(console: Console, report: Any) -> None:
     if report.index_base is not None:
         console.say(f"feature numbers start at {report.index_base}")
     if report.n_labels is not None:
-        console.say(f"  {count(report.n_labels, 'label')}, {report.n_labels / report.n:.2f} a row")
+        console.say(f"  {count(report.n_labels, 'label')}, {report.n_labels / report.n:.2f} per row")
     print_counts(console, dataclasses.asdict(report))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.conversion import print_report
-from streamsvm_cli.memory import give_memory_back
+from streamsvm_cli.memory import return_freed_memory
 from streamsvm_cli.options import FORCE, Option, command
 
 from streamsvm.settings import checks
@@ -32,7 +32,7 @@ def convert(
             ".npy; - for LIBSVM text on standard input.",
         ),
     ],
-    **given: Any,
+    **settings: Any,
 ) -> None:
     """Convert text, tables, AnnData or arrays to a store.
 
@@ -43,8 +43,8 @@ def convert(
     """
     from streamsvm_converters import convert as to_store
 
-    give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and are allocated one by one
+    return_freed_memory(min_bytes=2**21, kept_bytes=2**22)  # chunks are smaller, and are allocated one by one
 
-    report = to_store(inputs, progress=console.progress, **given)
+    report = to_store(inputs, progress=console.progress, **settings)
     print_report(console, report)
     console.result({**dataclasses.asdict(report), "path": str(report.path)})

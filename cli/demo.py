@@ -62,7 +62,7 @@ def _prepare(folder: Path) -> None:
     from streamsvm.errors import RunError
 
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARKER_FILE).exists():
-        raise RunError(f"{folder} holds other files; choose a new folder with --dir")
+        raise RunError(f"{folder} contains other files; choose a new folder with --dir")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / _MARKER_FILE).touch()
@@ -93,7 +93,7 @@ def _kill(console: Console, folder: Path, command: str) -> None:
     for _ in range(_ATTEMPTS):
         with _start(console, folder, command) as process:
             for line in process.stdout or ():
-                if line.split()[:1] == ["2"]:  # line of the second pass in the table
+                if line.split()[:1] == ["2"]:
                     time.sleep(0.05)
                     process.kill()
                     break
@@ -101,6 +101,6 @@ def _kill(console: Console, folder: Path, command: str) -> None:
             console.say(f"  ... killed (SIGKILL): {inspect(folder / 'killed')['commits'][0]}")
             console.say()
             return
-        console.say("  ... it ended before it could be killed; trying again")
+        console.say("  ... the training ended before it could be killed; trying again")
         shutil.rmtree(folder / "killed")
     raise typer.Exit(1)

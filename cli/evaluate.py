@@ -32,11 +32,11 @@ _OPTIONS = {
     ),
     "costs": Option(
         checks.PATH, None,
-        "Also measure the mean cost, by a table as for fit: CSV or .npy, with a row for each true class.",
+        "Also measure the mean cost, from a table as for fit: CSV or .npy, with a row for each true class.",
     ),
     "tree": Option(
         checks.PATH, None,
-        "Also measure the mean cost, by the length of the path between two classes in a tree, as for fit.",
+        "Also measure the mean cost: the path length between classes in a tree, as for fit.",
     ),
     "confusion": Option(
         checks.PATH._replace(metavar="CSV"), None,
@@ -57,31 +57,30 @@ def evaluate(
     top_k: int | None,
     confusion: Path | None,
     force: bool,
-    **given: Any,
+    **settings: Any,
 ) -> None:
     """Measure a model on labelled data.
 
     Example: streamsvm evaluate run test.zarr
 
     Prints accuracy, top-k accuracy, macro and micro F1, where unknown labels count as wrong. Then follow
-    precision, recall and F1 of the classes with the lowest F1 (in JSON, of all classes), and the most
-    frequent confusions. A model with probabilities also gets their log loss and expected calibration error. A
-    model trained with costs or a tree of classes also gets the mean cost over the rows with known labels. A
-    calibrated model also gets the fraction of the rows that predict --unknown answers, and the accuracy of
-    these rows.
+    precision, recall and F1 for the classes with the lowest F1 (in JSON, for all classes), and the most
+    frequent confusions. Models with probabilities also get log loss and expected calibration error, models
+    trained with costs or a tree of classes get the mean cost over rows with known labels, and calibrated
+    models get the fraction and accuracy of the rows that predict --unknown would label.
 
-    If rows have several labels, prints precision of the best k labels, ranking loss, and macro F1, micro F1
-    and subset accuracy of the predicted sets. Unknown labels are then ignored.
+    If rows have several labels, prints the precision of the best k labels, the ranking loss, and macro F1,
+    micro F1 and subset accuracy of the predicted label sets. Unknown labels are then ignored.
     """
     import streamsvm
 
     if confusion is not None:
         durable.check_replaceable(confusion, InputError, force=force)
     result: Any = streamsvm.evaluate(
-        model, data, top_k=None if top_k is None else (1, top_k), progress=console.progress, **given
+        model, data, top_k=None if top_k is None else (1, top_k), progress=console.progress, **settings
     )
     if confusion is not None and not isinstance(result, streamsvm.Evaluation):
-        raise wrong_setting("confusion", "is for rows with one label each, and these have several")
+        raise wrong_setting("confusion", "applies only to rows with one label each, and these rows have more")
     console.say(f"{'rows':>18}  {result.n:,}")
     if getattr(result, "unlabelled", 0):
         console.say(f"{'':>18}  {count(result.unlabelled, 'row')} without a label left out")
@@ -117,10 +116,10 @@ def _print_classes(console: Console, counts: Any) -> dict[str, Any]:
     pairs, names = counts.pairs[:_SHOWN_CONFUSIONS].tolist(), counts.names
     if pairs:
         confusions = [(names[t], names[p], f"{n:,}", f"{n / counts.rows[t]:.1%}") for t, p, n in pairs]
-        heads = ("most confused: class", "taken for", "rows", "of the class")
+        heads = ("most confused: class", "predicted", "rows", "of the class")
         lines += ["", *table_lines(heads, confusions, 2)]
     if counts.too_low:
-        lines.append(f"there are too many pairs to count: rows may be up to {counts.too_low:,} too low")
+        lines.append(f"too many pairs to count exactly, so counts may be up to {counts.too_low:,} too low")
     for line in lines:
         console.say(line)
     confused = [{"true": names[t], "predicted": names[p], "rows": n} for t, p, n in pairs]

@@ -16,9 +16,9 @@ _OPTIONS = {
     "out": Option(checks.PATH, ..., "File to write; a folder for the format streamsvm.", letter="o"),
     "format": Option(
         checks.one_of("liblinear", "sklearn", "onnx", "streamsvm"), None,
-        "liblinear: text for its predict; sklearn: a fitted LinearSVC for joblib, or a Pipeline that takes "
-        "DataFrames or texts; onnx: a graph; streamsvm: a model folder, smaller with --prune and --dtype. "
-        "By default chosen by the suffix: .txt or .model, .joblib, .onnx.",
+        "liblinear: text for LIBLINEAR; sklearn: a fitted LinearSVC for joblib, or a Pipeline that takes "
+        "DataFrames or strings; onnx: a graph; streamsvm: a model folder, smaller with --prune and --dtype. "
+        "The default follows from the suffix: .txt or .model, .joblib, .onnx.",
     ),
     "prune": Option(checks.NUMBER._replace(metavar="EPS"), 0.0, "Set coefficients up to this size to 0."),
     "dtype": Option(
@@ -30,7 +30,7 @@ _OPTIONS = {
 
 
 @command(_OPTIONS)
-def export(console: Console, model: Model, *, out: Path, **given: Any) -> None:
+def export(console: Console, model: Model, *, out: Path, **settings: Any) -> None:
     """Write a model for another program, or a smaller copy.
 
     Feature weights, selections and the bias become part of the coefficients. A format that cannot hold the
@@ -38,6 +38,6 @@ def export(console: Console, model: Model, *, out: Path, **given: Any) -> None:
     """
     import streamsvm
 
-    done = streamsvm.export_model(model, out, **given)
-    console.say(f"{done.format}, {format_size(done.bytes)}: {done.path}")
-    console.result(dataclasses.asdict(done))
+    exported = streamsvm.export_model(model, out, **settings)
+    console.say(f"{exported.format}, {format_size(exported.bytes)}: {exported.path}")
+    console.result(dataclasses.asdict(exported))

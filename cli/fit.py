@@ -20,7 +20,7 @@ from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.reading import ReadingSettings
 
-_SLOW_READING_FRACTION = 0.5  # of the training time
+_SLOW_READING_FRACTION = 0.5
 
 
 _RUN = {
@@ -33,12 +33,12 @@ _OPTIONS = {
     "dry_run": Option(checks.FLAG, False, "Print the memory plan of a store, AnnData or matrix, and exit."),
     "keep_data": Option(
         checks.FLAG, True,
-        "Keep the store that was converted from text or a table, so that passes can be added.",
+        "Keep the store that was converted from text or a table, to allow more passes later.",
     ),
     "force": FORCE,
     "resume_or_start": Option(
         checks.FLAG, False,
-        "Resume the run in --out if there is one with the same settings and data, or start it; for "
+        "Resume the run in --out if it exists with the same settings and data, otherwise start it; for "
         "schedulers that repeat a command.",
     ),
 }  # fmt: skip
@@ -57,7 +57,7 @@ def fit(
     *,
     out: Path | None,
     dry_run: bool,
-    **given: Any,
+    **settings: Any,
 ) -> None:
     """Train a linear multi-class SVM.
 
@@ -66,20 +66,20 @@ def fit(
     Text and tables are first converted into the run. Stores, AnnData and dense matrices are read in place.
     Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
 
-    gap: (primal - dual) / primal, ~ if estimated. The objective exceeds its optimum by at most this fraction
-    of its value. The gap and the accuracies in training and on --valid are those of the model after the pass.
+    gap: (primal - dual) / primal, with ~ if estimated. The objective exceeds its optimum by at most this
+    fraction of its value. Gap and accuracies describe the model after the pass.
     """
     import streamsvm
 
     if dry_run:
-        of_plan = {name: given[name] for name in (*declared(Settings), "workers", "cluster")}
-        plan = streamsvm.plan(data, **of_plan)
+        plan_settings = {name: settings[name] for name in (*declared(Settings), "workers", "cluster")}
+        plan = streamsvm.plan(data, **plan_settings)
         print_plan(console, plan)
         console.result(plan)
         return
     with stop_on_signals() as stop:
         result: Any = streamsvm.fit(
-            data, out=out, report=FitReporter(console), progress=console.progress, stop=stop, **given
+            data, out=out, report=FitReporter(console), progress=console.progress, stop=stop, **settings
         )
     finish(console, result)
 
@@ -88,7 +88,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
     if with_size:
         console.say(size_of_data(plan["rows"], plan["features"], plan["classes"], plan["nnz"]))
     place = (
-        ", stored sparsely in far less" if plan["sparse"] else ", memory-mapped" * bool(plan["mapped_bytes"])
+        ", stored sparsely in much less" if plan["sparse"] else ", memory-mapped" * bool(plan["mapped_bytes"])
     )
     console.say(
         f"{count(plan['blocks'], 'block')}; memory {format_size(plan['planned_bytes'])} of "
@@ -96,26 +96,26 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
     )
     if plan["budget"] < plan["memory"]:
         console.say(
-            f"the limit of this process is less than the {format_size(plan['memory'])} of --memory: the "
-            "budget is that limit, minus what the program itself takes"
+            f"the memory limit of this process is below the {format_size(plan['memory'])} of --memory, so "
+            "the budget is this limit minus the memory of the program itself"
         )
     if plan["transform"] not in (None, "none"):
-        console.say(f"transform {plan['transform']} (--transform none: without)")
+        console.say(f"transform {plan['transform']} (--transform none leaves it out)")
     if plan["unlabelled_rows"]:
         console.say(f"{count(plan['unlabelled_rows'], 'row')} without a label left out")
     if plan["held_out"]:
         console.say(plan["held_out"])
     if plan["slice_rows"]:
         console.say(
-            "the rows are not shuffled: a block is made of slices of "
+            "the rows are not shuffled, so each block consists of slices of "
             f"{count(plan['slice_rows'], 'row')} from anywhere in the data"
         )
     if plan["splits"] > 1:
         console.say(f"{plan['splits']} splits by {plan['split']}: {plan['split_reason']}")
-    if plan.get("worker_bytes"):  # a dry run
+    if plan.get("worker_bytes"):
         sizes = [format_size(plan[name]) for name in ("worker_bytes", "worker_split_bytes")]
-        console.say("a worker of a cluster holds about {}, and {} for each further split".format(*sizes))
-    if plan["mapped_bytes"] or "worker_bytes" in plan:  # a dry run
+        console.say("a worker of a cluster needs about {}, and {} for each further split".format(*sizes))
+    if plan["mapped_bytes"] or "worker_bytes" in plan:
         console.say(f"disk: a commit writes up to {format_size(plan['commit_bytes'])} of weights")
     if plan["warning"]:
         console.say(plan["warning"])
@@ -129,9 +129,9 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
 
 
 class FitReporter(EventTable):
-    """Reporter of a fit, with a line about the model after each pass."""
+    """Reporter of a fit, which prints a line about the model after each pass."""
 
-    COLUMNS = (  # heading, width, key, format
+    COLUMNS = (
         ("pass", 4, "pass", "d"),
         ("gap", 8, "gap", ""),
         ("training", 8, "train_accuracy", ".4f"),
@@ -147,8 +147,8 @@ class FitReporter(EventTable):
             print_report(self.console, event["report"])
             self.converted = True
         elif event["event"] == "C":
-            found = [f"{each['valid_accuracy']:.4f} with C {each['C']:.3g}" for each in event["tried"]]
-            self.console.say(f"accuracy on held-out rows of a sample: {', '.join(found)}")
+            accuracies = [f"{each['valid_accuracy']:.4f} with C {each['C']:.3g}" for each in event["tried"]]
+            self.console.say(f"accuracy on held-out rows of a sample: {', '.join(accuracies)}")
         elif event["event"] == "plan":
             print_plan(self.console, event, with_size=not self.converted)
             if event["gap"] == "none":
@@ -160,11 +160,11 @@ class FitReporter(EventTable):
 
 
 def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
-    """Print the result of a fit or a resume, also as JSON if the command ends with it."""
+    """Print the result of a fit or resume; also print it as JSON if the command ends with it (`is_end`)."""
     from streamsvm.run.directory import RunDir, names_of_files
 
-    if is_end and result.checkpoints == 0:  # a training writes at least its last commit
-        more = ": more --passes, or a smaller --tol, continue the run" * result.settings["keep_duals"]
+    if is_end and result.checkpoints == 0:  # every training writes at least a last commit
+        more = "; continue the run with more --passes or a smaller --tol" * result.settings["keep_duals"]
         console.say(f"nothing left to train{more}")
     for warning in result.warnings:
         warn(warning)
@@ -180,15 +180,15 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
     console.say(f"{line}, peak memory {format_size(result.peak_memory_bytes)}")
     if result.waited_fraction > _SLOW_READING_FRACTION and result.seconds > 1:
         console.say(
-            f"training waited for the store for {result.waited_fraction:.0%} of the time: reading and "
-            "decompressing it is the limit, not computing"
+            f"training waited for the store for {result.waited_fraction:.0%} of the time, so reading and "
+            "decompression limit the speed, not computation"
         )
     averaged = ", the average of the last half pass" if result.averaged else ""
     console.say(f"model: {result.model}{averaged}")
-    if result.valid_accuracy is not None and result.checkpoints:  # else perhaps of another validation store
+    if result.valid_accuracy is not None and result.checkpoints:  # else maybe from another validation store
         valid, part = result.settings["valid"], result.settings["hold_out"]
-        made = names_of_files(RunDir(Path(result.model).parent).read_settings()).get("valid", [valid])
-        what = f"hold-out {part}" if valid is None else os.path.basename(made[0])
+        sources = names_of_files(RunDir(Path(result.model).parent).read_settings()).get("valid", [valid])
+        what = f"hold-out {part}" if valid is None else os.path.basename(sources[0])
         console.say(f"{what}: accuracy {fraction(result.valid_accuracy)}")
     if result.hint is not None:
         console.say(result.hint)

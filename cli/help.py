@@ -1,4 +1,4 @@
-"""Layout of help as plain text with groups of options, because Rich takes 0.14 s of processor time more."""
+"""Help as plain text with groups of options; help by Rich would take 0.14 s more processor time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADINGS = (
     "Arguments", "Most used", "Run", "Model", "Training", "Weights and costs", "Labels", "Features",
     "Text columns", "Rows", "Computing", "Several cores", "Fine tuning", "Options",
 )  # fmt: skip
-# Most used options of commands with many options, in the order of the help; -h only names the others.
+# Most used options of commands with many options, in the order of the help; -h only names other options.
 _FIRST = {
     "convert": "out label labels weights like shuffle text n_features on_error memory force",
     "fit": "out valid passes tol C hold_out hold_out_by label text drop memory force loss transform",
@@ -21,11 +21,11 @@ _FIRST = {
     "predict": "out top_k threshold unknown scores proba explain label memory force",
     "evaluate": "top_k costs tree multilabel label labels memory",
 }
-_MAX_NAME_WIDTH = 30  # longer option names have their text below; all groups share the columns
+_MAX_NAME_WIDTH = 30  # the text for longer option names is below them; all groups share the columns
 
 
 class Command(TyperCommand):
-    """Command with options in groups; if `short`, less used options are only named."""
+    """Command with options in groups; if `short`, its help only names less used options."""
 
     short = False
 
@@ -41,11 +41,11 @@ class Command(TyperCommand):
                 heading = "Most used"
             sections[heading or "Options"].append((name, words))
         others = _HEADINGS[2:] if first and self.short else ()
-        shown = {heading: found for heading, found in sections.items() if found and heading not in others}
-        width = min(max(len(name) for found in shown.values() for name, _ in found), _MAX_NAME_WIDTH)
-        for heading, found in shown.items():
+        shown = {heading: rows for heading, rows in sections.items() if rows and heading not in others}
+        width = min(max(len(name) for rows in shown.values() for name, _ in rows), _MAX_NAME_WIDTH)
+        for heading, rows in shown.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), words) for name, words in found])
+                formatter.write_dl([(name.ljust(width), words) for name, words in rows])
         if others:
             names = [re.findall(r"--[\w-]+", name)[0] for heading in others for name, _ in sections[heading]]
             lines = textwrap.wrap(" ".join(names), formatter.width - 2, break_on_hyphens=False)

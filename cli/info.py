@@ -15,9 +15,9 @@ from streamsvm.errors import SettingsError
 from streamsvm.settings import checks
 from streamsvm.settings.scoring import TO_EVALUATE
 
-_MAX_ITEMS = 8  # items of a list on a line
-_MAX_SOURCES = 12  # files, each on a line
-_DETAILS = {  # facts only in JSON
+_MAX_ITEMS = 8
+_MAX_SOURCES = 12
+_DETAILS = {  # facts that only the JSON output has
     "C_auto", "answered", "checksum", "chunk_nnz", "crc32", "encoding", "fingerprint",
     "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
     "values_in", "version",
@@ -50,8 +50,8 @@ def info(
 ) -> None:
     """Describe data, a run or a model, or compare runs.
 
-    Text, tables, sparse or compressed .npz, and CSC with --label are read completely. Other data is read
-    completely only with --verify, which checks every byte that a store, a run or a model relies on.
+    Text, tables, sparse or compressed .npz, and CSC with --label are always read completely. Other data is
+    read completely only with --verify, which checks every byte that a store, a run or a model relies on.
     """
     from streamsvm.info import inspect
     from streamsvm.store.addresses import copy_address
@@ -62,7 +62,7 @@ def info(
     if len(records) > 1:
         for path, each in zip(paths, records, strict=True):
             if each["kind"] != "run":
-                raise SettingsError(f"only runs are compared, and {path} is not a run")
+                raise SettingsError(f"only runs can be compared, but {path} is not a run")
         for line in comparison([str(path) for path in paths], records):
             console.say(line)
         console.result(
@@ -89,8 +89,8 @@ def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
         return [f"{each['name']}, {format_size(each['size'])}" for each in value[:_MAX_SOURCES]]
     if key == "transforms":
         shown = ([each[name] for name in each if name not in _FITTED] for each in value)
-        texts = ([f"{each:g}" if isinstance(each, float) else str(each) for each in own] for own in shown)
-        return [",".join(":gamma=".join(["=".join(own[:2]), *own[2:]]) for own in texts)]  # of fourier
+        texts = ([f"{each:g}" if isinstance(each, float) else str(each) for each in fact] for fact in shown)
+        return [",".join(":gamma=".join(["=".join(fact[:2]), *fact[2:]]) for fact in texts)]
     if key == "strongest_features":
         return _strongest(value, record["n_classes"])
     return [_text(value)]

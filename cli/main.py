@@ -6,7 +6,7 @@ import sys  # no other import, because only `run` handles Ctrl-C
 
 
 def run() -> None:
-    """Run the command line: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run the command line; exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     try:
         _run()
     except KeyboardInterrupt:  # during imports
@@ -15,7 +15,7 @@ def run() -> None:
     finally:
         import gc
 
-        gc.freeze()  # or the interpreter collects garbage in all modules at exit
+        gc.freeze()  # otherwise the interpreter collects garbage in all modules at exit
 
 
 def _run() -> None:
@@ -27,14 +27,14 @@ def _run() -> None:
 
     from streamsvm_cli import commands
     from streamsvm_cli.console import complain, fail
-    from streamsvm_cli.memory import give_memory_back
+    from streamsvm_cli.memory import return_freed_memory
 
     from streamsvm.errors import StreamsvmError
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Python then cleans up files
-    give_memory_back()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Python then removes temporary files
+    return_freed_memory()
     commands.warn_on_one_line()
-    if sys.__stderr__ is not None:  # traceback if a memory-mapped file is cut short, or its disk is full
+    if sys.__stderr__ is not None:  # traceback if a memory-mapped file is truncated, or its disk is full
         faulthandler.enable(sys.__stderr__)
     try:
         commands.app()
@@ -49,7 +49,7 @@ def _run() -> None:
         complain(f"{error.filename or 'output'}: {reason(error)}")
         sys.exit(1)
     except MemoryError:
-        complain("out of memory; give a smaller --memory")
+        complain("out of memory; set a smaller --memory")
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""`streamsvm online`: train on rows as they are read, each once."""
+"""`streamsvm online`: train on a stream of rows, visiting each row once."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from streamsvm.settings.online import TRANSFORM, OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 
 _READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
-_LEAST_ROWS = 100  # fewer rows say little
+_MIN_ROWS = 100
 
 
 _OPTIONS = {
     "like": Option(
         checks.PATH, None,
-        "Store, run or model that defines the classes, and the feature hash or the width and index base.",
+        "Store, run or model that defines classes, index base and number of features, or the feature hash.",
     ),
     "classes": Option(
         checks.TEXT._replace(metavar="FILE|LIST"), None,
-        "All classes: a file with one class per line, or a list with commas.",
+        "All classes: a file with one class per line, or a list separated by commas.",
     ),
     "index_base": Option(
         checks.whole(0, 1), None,
@@ -62,7 +62,7 @@ def online(
     index_base: int | None,
     **settings: Any,
 ) -> None:
-    """Train on rows as they are read, each once.
+    """Train on a stream of rows, visiting each row once.
 
     Example: streamsvm online train.libsvm --out run --classes ham,spam
 
@@ -73,18 +73,18 @@ def online(
     from streamsvm.store.addresses import copy_address
     from streamsvm.store.kinds import is_read_in_place
 
-    of_text = {name: settings.pop(name) for name in _READING}
-    of_stores = all(
+    text_options = {name: settings.pop(name) for name in _READING}
+    are_stores = all(
         is_read_in_place(copy_address(path, settings["cache"], console.progress)) for path in inputs
     )
-    for name, value in {"like": like, "index_base": index_base, **of_text}.items() if of_stores else ():
+    for name, value in {"like": like, "index_base": index_base, **text_options}.items() if are_stores else ():
         if value != (_OPTIONS | _READING)[name].default:
             raise wrong_setting(name, "does not apply to stores, which are read as they are")
     if like is not None and classes is not None:
-        raise wrong_setting("like", "and classes both define the classes; give one of them")
+        raise wrong_setting("like", "and classes both define the classes; use only one of them")
     data: Any = inputs
     known = None if classes is None else parse_classes(classes)
-    if of_stores:
+    if are_stores:
         settings["classes"] = known
     else:
         from streamsvm_converters import TextSource
@@ -92,7 +92,7 @@ def online(
         reading = {"classes": known, "index_base": index_base or 0, "labels_as": "numbers"}
         if like is not None:
             reading |= text_like(like, index_base, settings)
-        reading |= {name: value for name, value in of_text.items() if value is not None}
+        reading |= {name: value for name, value in text_options.items() if value is not None}
         reading |= {name: settings.pop(name) for name in ("unseen_label", "memory")}
         data = TextSource(inputs, **reading, dtype=settings["dtype"])
     with stop_on_signals() as stop:
@@ -103,28 +103,25 @@ def online(
 
 
 def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `TextSource` for text like the data of a store, run or model.
-
-    A feature hash of `like` becomes the transform in `settings`.
-    """
+    """Return `TextSource` arguments that match the data of `like`; add its feature hash to `settings`."""
     from streamsvm.inputs.schema import read_schema
 
     schema = read_schema(like)
-    found: dict[str, Any] = {"classes": list(schema.classes), "labels_as": schema.labels_as or "numbers"}
+    result: dict[str, Any] = {"classes": list(schema.classes), "labels_as": schema.labels_as or "numbers"}
     if not schema.takes_any_feature:
-        found["n_features"], found["index_base"] = schema.n_features, schema.resolve_index_base(index_base)
-        return found
+        result["n_features"], result["index_base"] = schema.n_features, schema.resolve_index_base(index_base)
+        return result
     hashed = next(f"hash={each.record()['bits']}" for each in schema.transforms if each.takes_any_feature)
     if settings["transform"] is None:
         settings["transform"] = f"{hashed},{TRANSFORM}"
     elif hashed not in settings["transform"].split(","):
-        remedy = Remedy("give {}, or leave it out", errors.Option("transform", hashed))
-        raise InputError(f"{like} has another feature hash", remedy=remedy)
-    return found
+        remedy = Remedy("use {}, or leave out the transform", errors.Option("transform", hashed))
+        raise InputError(f"{like} has a different feature hash", remedy=remedy)
+    return result
 
 
 def parse_classes(text: str) -> list[str]:
-    """Return class labels, in class order, from a file (separated by white space) or a list with commas."""
+    """Return class labels, in class order, from a file (separated by white space) or comma-separated list."""
     from streamsvm.base.label_values import class_order
 
     labels = [label.strip() for label in text.split(",")]
@@ -132,16 +129,16 @@ def parse_classes(text: str) -> list[str]:
         try:
             labels = re.findall(r"[^ \t\r\n]+", Path(text).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{text} is not a list of classes: {error}") from None
+            raise InputError(f"{text} cannot be read as a list of classes: {error}") from None
     if len(labels) < 2 or "" in labels:
-        raise wrong_setting("classes", f"{text} is neither a file nor a list of two classes or more")
+        raise wrong_setting("classes", f"must be a file or a list of at least two classes, not {text}")
     return [labels[c] for c in class_order(labels)]
 
 
 class OnlineReporter(EventTable):
-    """Reporter of an online run, with a line whenever the number of rows has doubled."""
+    """Reporter of an online run, which prints a line whenever the number of rows has doubled."""
 
-    COLUMNS = (  # heading, width, key, format
+    COLUMNS = (
         ("rows", 13, "rows", ",d"),
         ("progressive accuracy", 20, "progressive_accuracy", ".4f"),
         ("recent", 6, "recent_accuracy", ".4f"),
@@ -152,7 +149,7 @@ class OnlineReporter(EventTable):
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
-        if event["event"] == "rows" and event["rows"] >= _LEAST_ROWS:
+        if event["event"] == "rows" and event["rows"] >= _MIN_ROWS:
             self.line(event)
         elif event["event"] == "saved":
             self.console.say(f"model: {event['model']}, the average of the iterates")

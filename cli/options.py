@@ -23,11 +23,6 @@ class Option(Setting):
     """Command-line option that is not a library setting, or that needs its own help text.
 
     The default ``...`` marks a required option. A bool with default False has no --no form.
-
-    Attributes
-    ----------
-    letter : str
-        Short name, such as o.
     """
 
     group: str = "Run"
@@ -56,7 +51,7 @@ TRAINING = {
 FORCE = Option(checks.FLAG, False, "Replace existing output.")
 MEMORY = Option(checks.SIZE, 2**28, "Memory budget, such as 500M or 2G.", group="Computing")
 RUN = Option(checks.PATH, ..., "Run directory to create.", letter="o")
-_OF_ALL = {
+_COMMON = {
     "quiet": Option(checks.FLAG, False, "Print only errors.", group="Options", letter="q"),
     "json": Option(checks.FLAG, False, "Print only one JSON object, at the end.", group="Options"),
 }
@@ -68,24 +63,24 @@ Data = Annotated[
 
 
 def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function: add options, and the `console` according to --quiet and --json.
+    """Turn a function into a command: add options, and a `console` that obeys --quiet and --json.
 
     The first of several options with the same name applies. Positional parameters become arguments.
     """
     declared: dict[str, Setting] = {}
-    for some in (*options, _OF_ALL):
-        declared = {**declared, **some, **declared}
+    for group in (*options, _COMMON):
+        declared = {**declared, **group, **declared}
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        _, *own = inspect.signature(function, eval_str=True).parameters.values()
-        arguments = [each for each in own if each.kind is each.POSITIONAL_OR_KEYWORD]
+        _, *parameters = inspect.signature(function, eval_str=True).parameters.values()
+        arguments = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
 
         @functools.wraps(function)
-        def call(*, quiet: bool, json: bool, **given: Any) -> None:
+        def call(*, quiet: bool, json: bool, **values: Any) -> None:
             console = Console(quiet=quiet, json=json)
             try:
                 with console, told_of_compiling(complain if console.people else lambda line: None):
-                    function(console, **given)
+                    function(console, **values)
             except StreamsvmError as error:
                 fail(error, declared)
             except KeyboardInterrupt:
@@ -102,10 +97,10 @@ def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], 
 
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     check, default, option = setting.check, setting.default, name.rstrip("_").replace("_", "-")
-    own = setting if isinstance(setting, Option) else None
-    has_no = check is checks.FLAG and not (own and default is False)
+    cli_option = setting if isinstance(setting, Option) else None
+    has_no = check is checks.FLAG and not (cli_option and default is False)
     names = [f"--{option}/--no-{option}" if has_no else f"--{option}"]
-    names += [f"-{own.letter}"] if own and own.letter else []
+    names += [f"-{cli_option.letter}"] if cli_option and cli_option.letter else []
     kind: Any = Literal[check.choices] if check.choices else check.option
     parser = None if check.choices or isinstance(kind, type) else kind
     kind = kind if parser is None else str

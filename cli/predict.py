@@ -18,19 +18,19 @@ from streamsvm.settings.scoring import TO_PREDICT
 _OPTIONS = {
     "out": Option(
         checks.PATH, None,
-        "File to write: .csv, .tsv, .jsonl or .parquet for a table with names of rows, labels, scores and "
+        "File to write: .csv, .tsv, .jsonl or .parquet for a table with row names, labels, scores and "
         "margins; .txt or no suffix for one line per row. The default, or -, is standard output.", letter="o",
     ),
     "top_k": Option(checks.whole(1), None, "Number of best labels to write, separated by tabs (default: 1)."),
     "threshold": Option(
         checks.NUMBER, None,
-        "Write all labels with scores (with --proba: probabilities) above this, best first, separated by "
-        "tabs; a line may be empty.",
+        "Write all labels whose score (with --proba: probability) is above this value, best first, separated "
+        "by tabs; a line may be empty.",
     ),
     "unknown": Option(
         checks.ACCURACY, None,
-        "Accuracy, such as 0.95: label rows as unknown if their probability is below the threshold above "
-        "which held-out rows reached this accuracy. The model must be calibrated.",
+        "Required accuracy, such as 0.95. Held-out rows above some probability reached it; rows below that "
+        "probability are labelled as unknown. The model must be calibrated.",
     ),
     "unknown_label": Option(checks.TEXT, "unknown", "Label of unknown rows."),
     "scores": Option(checks.FLAG, False, "Write the score after each label."),
@@ -41,7 +41,7 @@ _OPTIONS = {
     ),
     "workers": THREADS,
     "memory": MEMORY,
-    "force": Option(checks.FLAG, False, "Replace the file of --out."),
+    "force": Option(checks.FLAG, False, "Replace the file at --out."),
 }  # fmt: skip
 
 
@@ -59,25 +59,25 @@ def predict(
     ],
     *,
     out: Path | None,
-    **given: Any,
+    **settings: Any,
 ) -> None:
-    """Predict labels: as lines or a table.
+    """Predict labels, and write them as lines or a table.
 
     Example: streamsvm predict run test.zarr --out labels.csv
 
-    Rows are in the order of the data; several inputs follow one another.
+    Predictions are in the order of the rows, for several inputs one input after another.
     """
     out = None if str(out) == "-" else out
     if console.json and out is None:
-        raise SettingsError("--json needs --out: standard output cannot hold both")
+        raise SettingsError("--json needs --out, because the JSON object takes standard output")
     if out is None:
-        console.leave()  # or progress would appear between predictions
+        console.leave()  # otherwise progress would appear between predictions
     import streamsvm
 
-    done = streamsvm.predict(
+    result = streamsvm.predict(
         model, data, sys.stdout if out is None else out,
-        progress=False if out is None else console.progress, **given,
+        progress=False if out is None else console.progress, **settings,
     )  # fmt: skip
     if out:
-        console.say(f"{count(done.n, 'prediction')}: {out}")
-    console.result({"n": done.n, "out": str(out)})
+        console.say(f"{count(result.n, 'prediction')}: {out}")
+    console.result({"n": result.n, "out": str(out)})

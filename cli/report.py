@@ -1,4 +1,4 @@
-"""`streamsvm report`: write a run as one HTML file with plots."""
+"""`streamsvm report`: write a report of a run with plots."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from streamsvm.settings.scoring import TO_EVALUATE
 _OPTIONS = {
     "data": Option(
         checks.PATH, None,
-        "Held-out data: a store, or a file of any kind that convert takes. The default is the --valid of "
-        "the run.",
+        "Held-out data: a store, or a file of any kind that convert takes. The default is the --valid "
+        "data of the run.",
     ),
     "out": Option(
         checks.PATH._replace(metavar="HTML"), None, "File to write (default: report.html in RUN).",
@@ -31,9 +31,9 @@ _OPTIONS = {
 def report(
     console: Console,
     run: Annotated[Path, typer.Argument(help="Run directory; the run may be in progress.")],
-    **given: Any,
+    **settings: Any,
 ) -> None:
-    """Write a report of a run: one HTML file to look at or send.
+    """Write a report of a run as one HTML file.
 
     The report has the measurements of each pass, the curves of gap, objective and accuracy, and the settings.
     With held-out data, it also has the accuracy of each class and the confusion matrix. Needs the extra plot:
@@ -41,6 +41,6 @@ def report(
     """
     import streamsvm
 
-    written = streamsvm.report(run, **given)
+    written = streamsvm.report(run, **settings)
     console.say(f"wrote {written}")
     console.result({"out": str(written)})

@@ -17,18 +17,18 @@ from streamsvm.settings.fit import Settings
 _OPTIONS = {
     "store": Option(
         checks.several(checks.PATH), None,
-        "New path of the store, if it was moved; one option for each store.",
+        "New path of the store, if it was moved; repeat the option for each store.",
     ),
 }  # fmt: skip
 
 
 @command(changes_of(Settings), _OPTIONS, TRAINING)
 def resume(
-    console: Console, run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")], **given: Any
+    console: Console, run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")], **more: Any
 ) -> None:
     """Continue an interrupted run, or extend a finished one.
 
-    A finished run continues with more --passes; if --tol ended it, also give a smaller --tol.
+    A finished run continues with more --passes; if --tol ended it, also set a smaller --tol.
     """
     import streamsvm
     from streamsvm.base import format
@@ -37,10 +37,10 @@ def resume(
     streams = RunDir(run).read_settings().get("kind") == format.ONLINE
     report = (online.OnlineReporter if streams else fit.FitReporter)(console)
     with stop_on_signals() as stop:
-        result = streamsvm.resume(run, report=report, progress=console.progress, stop=stop, **given)
+        result = streamsvm.resume(run, report=report, progress=console.progress, stop=stop, **more)
     if streams:
         if result.checkpoints == 0 and result.status == "done":
-            console.say("nothing left to learn: no rows were added")
+            console.say("nothing left to learn, because no rows were added")
         online.finish(console, result)
         return
     fit.finish(console, result)

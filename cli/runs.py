@@ -13,12 +13,12 @@ from streamsvm.base.text import format_size
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.online import OnlineSettings
 
-_TOLD = {"C", "C_factors", "passes", "loss", "valid", "hold_out"}  # have lines of their own, or none
+_SUMMARIZED = {"C", "C_factors", "passes", "loss", "valid", "hold_out"}  # shown elsewhere, or not at all
 _SIZES = {"rows": "row", "features": "feature", "classes": "class"}
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the lines about a run by heading, with its results first."""
+    """Return the lines about a run as a dict from heading to text, results first."""
     result, settings = run["result"], run["settings"]
     effort = [count(int(result["passes"]), "pass")] if result["passes"] else []
     effort += [f"{result['seconds']:.2f} s of training"] if result["seconds"] is not None else []
@@ -26,17 +26,17 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
         effort.append(f"peak memory {format_size(int(result['peak_memory_bytes']))}")
     sizes = [count(int(result[name]), noun) for name, noun in _SIZES.items() if result.get(name)]
     base: Any = Settings if "store" in run else OnlineSettings
-    given = {name: settings[name] for name in ("loss", "passes", "tol", "C") if name in settings}
-    default = base(**given)
+    shown_settings = {name: settings[name] for name in ("loss", "passes", "tol", "C") if name in settings}
+    default = base(**shown_settings)
     other = {name: settings[name] for name in settings if settings[name] != getattr(default, name)}
-    words = [_in_words(name, value) for name, value in other.items() if name not in _TOLD]
+    words = [_in_words(name, value) for name, value in other.items() if name not in _SUMMARIZED]
     without = "" if run["model"] else ", without a model"
     how = ", chosen by tune" if run["tuned"] else ", chosen from the data"
-    found = {
+    lines = {
         "run": "finished" if _is_finished(run) else "in progress or interrupted" + without,
         "accuracy": _measured(result["valid_accuracy"], f"on {_held_out(run)}"),
         "training accuracy": _measured(result["train_accuracy"]),
-        "progressive accuracy": _measured(result["progressive_accuracy"], "before each row was learned from"),
+        "progressive accuracy": _measured(result["progressive_accuracy"], "before learning from each row"),
         "relative gap": gap(result),
         "effort": ", ".join(effort),
         "data": ", ".join(sizes),
@@ -45,11 +45,11 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
         "other settings": ", ".join(words),
     }
     shown = ("probability_temperature", "commits", "damage", "verified")
-    return {**found, **{name: run[name] for name in shown}}
+    return {**lines, **{name: run[name] for name in shown}}
 
 
 def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table of runs, the most accurate first, and of their differing settings."""
+    """Yield the lines of a table of runs, the most accurate run first, and of the settings that differ."""
     pairs = sorted(
         zip(names, runs, strict=True), key=lambda pair: -(pair[1]["result"]["valid_accuracy"] or -1.0)
     )
@@ -60,23 +60,23 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
         rows.append((*cells, *map(_number, (run["C"], result["passes"], result["seconds"]))))
     yield from table_lines(("run", "accuracy", "rel. gap", "C", "passes", "seconds"), rows)
     if any(row[2].startswith("~") for row in rows):
-        yield "~ is an estimate: that gap was not measured."
+        yield "~ marks an estimate, because the exact gap was not measured."
     if len({_measured_on(run) for run in runs}) > 1:
-        yield "The accuracies are of different rows, or unknown: they do not compare."
+        yield "The accuracies were measured on different or unknown rows, so they cannot be compared."
     if len({run["data_fingerprint"] for run in runs}) > 1:
-        yield "The runs are of different data."
+        yield "The runs were trained on different data."
     values: dict[str, set[str]] = {}
     for run in runs:
         for name, value in run["settings"].items():
             values.setdefault(name, set()).add(repr(value))
-    told = {"C", "C_factors", "passes"}
-    differing = [name for name, some in values.items() if len(some) > 1 and name not in told]
+    in_table = {"C", "C_factors", "passes"}
+    differing = [name for name, texts in values.items() if len(texts) > 1 and name not in in_table]
     if differing:
         yield ""
         yield "Settings that differ:"
         for name, run in pairs:
-            own = run["settings"]
-            yield f"  {name}: {', '.join(_in_words(each, own[each]) for each in differing if each in own)}"
+            used = run["settings"]
+            yield f"  {name}: {', '.join(_in_words(each, used[each]) for each in differing if each in used)}"
 
 
 def _measured_on(run: dict[str, Any]) -> Any:
@@ -94,7 +94,6 @@ def _is_finished(run: dict[str, Any]) -> bool:
 
 
 def _held_out(run: dict[str, Any]) -> str:
-    """Describe the rows of the accuracy of a run."""
     settings = run["settings"]
     if "valid" in run["files"]:
         return ", ".join(run["files"]["valid"])

@@ -8,7 +8,7 @@ from streamsvm_cli.wording import fraction
 
 from streamsvm.base.text import shortened
 
-_WIDTH = 80  # characters of a line
+_WIDTH = 80
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> Iterator[str]:
@@ -16,7 +16,7 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: i
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     room = _WIDTH - sum(widths[texts:]) - 2 * (len(widths) - 1)
     by_width = sorted(range(texts), key=widths.__getitem__)
-    # A short column leaves its space to longer columns.
+    # Space that a short column does not need is left for longer columns.
     for others, at in zip(range(texts, 0, -1), by_width, strict=True):
         widths[at] = min(widths[at], room // others)
         room -= widths[at]
@@ -28,8 +28,8 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: i
         yield "  ".join(cells).rstrip()
 
 
-def unknown_lines(found: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Yield lines with the rows that predict --unknown answers at some accuracies; none without data."""
-    cells = [(f"{each['unknown']:g}", *map(fraction, list(each.values())[1:])) for each in found]
+def unknown_lines(records: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """Yield a table about predict --unknown: probability threshold, answered rows and their accuracy."""
+    cells = [(f"{each['unknown']:g}", *map(fraction, list(each.values())[1:])) for each in records]
     if cells:
         yield from ("", *table_lines(("--unknown", "from probability", "answered", "accuracy"), cells))

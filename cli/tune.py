@@ -27,34 +27,34 @@ def tune(
     data: Annotated[
         list[Path], typer.Argument(metavar="DATA", help="LIBSVM text, a table, a matrix, AnnData or a store.")
     ],
-    **given: Any,
+    **settings: Any,
 ) -> None:
     """Choose C and other settings, and train with the best.
 
     Example: streamsvm tune train.txt --out run --C 2^-6:2^3
 
-    One training visits all values of C, and each begins where the previous one ended. The accuracy is that of
-    the averaged weights on held-out rows. After an interruption, the same command continues the search.
+    One training tries all values of C, and starts each from the solution for the previous value. Accuracy is
+    measured with averaged weights on held-out rows. After an interruption, repeat the command to continue.
     """
     import streamsvm
 
     with stop_on_signals() as stop:
         result: Any = streamsvm.tune(
-            data, report=TuneReporter(console), progress=console.progress, stop=stop, **given
+            data, report=TuneReporter(console), progress=console.progress, stop=stop, **settings
         )
     chosen = ", ".join(filter(None, (f"C {result.C:.4g}", differing({"settings": result.settings}))))
     console.say(f"chosen, the best of {count(len(result.tried), 'setting')}: {chosen}")
     tried, made = (count(n, "pass") for n in (result.valid_passes, result.result.passes))
     console.say(
-        f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included"
-        f"{'' if given['valid'] else ', without the held-out rows'}; the model is of {made} over all rows:"
+        f"accuracy {result.valid_accuracy:.4f} was measured after {tried}, including passes at smaller C"
+        f"{'' if settings['valid'] else ', without the held-out rows'}; model after {made} over all rows:"
     )
     finish(console, result.result, is_end=False)
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))
 
 
 class TuneReporter(EventTable):
-    """Reporter of a search, with a line for each setting tried; for a single training, after each pass."""
+    """Reporter of a search, which prints a line for each setting, or for each pass of a single training."""
 
     COLUMNS = (
         ("C", 11, "C", ".4g"),
@@ -66,9 +66,9 @@ class TuneReporter(EventTable):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._of_passes = False
-        self._shown: set[int] = set()  # passes with a line
-        self._said: set[str] = set()  # lines about held-out groups
+        self._by_pass = False
+        self._shown: set[int] = set()
+        self._printed: set[str] = set()
         self._tried = 0  # passes of the settings tried
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -77,19 +77,19 @@ class TuneReporter(EventTable):
             print_report(self.console, event["report"])
         elif event["event"] == "search":
             self.console.say(count(event["trainings"], "training"))
-            self._of_passes = event["trainings"] == 1 and not self._headed  # no setting was tried before
-            if self._of_passes:  # these columns would describe single passes
+            self._by_pass = event["trainings"] == 1 and not self._headed  # no setting was tried before
+            if self._by_pass:  # these columns would describe single passes
                 self.left_out |= {"seconds", "valid_accuracy_std"}
-        elif event["event"] == "plan" and event["held_out"] and event["held_out"] not in self._said:
-            self._said.add(event["held_out"])
+        elif event["event"] == "plan" and event["held_out"] and event["held_out"] not in self._printed:
+            self._printed.add(event["held_out"])
             self.console.say(event["held_out"])
-        elif event["event"] == "pass" and self._of_passes and {"trial", "valid_accuracy"} <= event.keys():
+        elif event["event"] == "pass" and self._by_pass and {"trial", "valid_accuracy"} <= event.keys():
             self._shown.add(event["pass"])
             self.line(event)
         elif event["event"] == "tried":
             self._tried += event["passes"]
             self.left_out |= {"valid_accuracy_std"} - event.keys()
-            if self._tried not in self._shown:  # an earlier process may have made these passes
+            if self._tried not in self._shown:  # already shown, unless an earlier process made these passes
                 self.line(event, differing(event))
 
 

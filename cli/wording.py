@@ -1,4 +1,4 @@
-"""Wording for people: library messages as for a shell (``--memory 5M``), and numbers with nouns."""
+"""Text for users: library messages worded for a shell (``--memory 5M``), and numbers with nouns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from typing import Any
 from streamsvm.base.text import printable
 from streamsvm.errors import Call, Message, Option, SettingsError
 
-_SIZES = {"memory"}  # options in bytes
+_SIZES = {"memory"}
 
 
 def shell_text(message: object, options: Collection[str] | None = None) -> str:
-    """Return a message, error or warning as one line, with its remedy worded for the command line.
-
-    A remedy is omitted if it names an option that is not among the `options` of the command.
-    """
+    """Return a message, error or warning as one line; omit a remedy that names an option not in `options`."""
     setting = message.setting if isinstance(message, SettingsError) else None
     if isinstance(message, BaseException):
         message = message.args[0] if message.args else ""
@@ -36,7 +33,7 @@ def shell_text(message: object, options: Collection[str] | None = None) -> str:
 
 
 def shell_value(value: Any) -> Any:
-    """Return a record for JSON: messages worded for the command line, None for infinity and NaN."""
+    """Return a record for JSON, with messages worded for a shell, and None instead of infinity and NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Message):
@@ -83,7 +80,7 @@ def small(value: float) -> str:
 
 
 def gap(measures: Mapping[str, Any]) -> str | None:
-    """Return the relative gap among the measurements of a pass or a run; ~ marks an estimate."""
+    """Return the relative gap of a pass or a run as text; ~ marks an estimate."""
     exact, estimate = measures["relative_gap"], measures["relative_gap_estimate"]
     if exact is not None:
         return small(exact)

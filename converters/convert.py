@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from streamsvm_converters.libsvm.position import InputFile
 
 
-_CHUNK_FACTOR = 128  # bytes of memory per value of a chunk while it is filled and compressed
-_BUCKET_FRACTION = 8  # divisor of the memory for one shuffle bucket; the next bucket is loaded meanwhile
-_STATISTICS_FRACTION = 16  # divisor of the memory for feature statistics; larger statistics are omitted
+_CHUNK_FACTOR = 128  # bytes of memory for each value of a chunk that is being filled and compressed
+_BUCKET_FRACTION = 8  # a shuffle bucket may take 1/8 of the memory; the next bucket loads meanwhile
+_STATISTICS_FRACTION = 16  # feature statistics that need more than 1/16 of the memory are omitted
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,19 +55,19 @@ class ConvertReport(Readable):
         Hash of the content, equal for equal input, options and seed in every container format.
     seconds : float
     skipped, repaired : int
-        Rows dropped because of a fault; rows that were sorted or whose duplicates were summed.
+        Rows dropped because of a fault; rows whose indices were sorted or whose duplicates were summed.
     first_errors : tuple of str
         Messages about the first five skipped rows.
     explicit_zeros, qids : int
-        Values dropped because they are zero in the dtype; ignored ``qid`` fields.
+        Dropped values that are zero or round to zero; ignored ``qid`` fields.
     unseen_features, unseen_labels : int
-        With `like`: values of unknown features, which are dropped; rows with unknown labels (code -1).
+        With `like`: dropped values of unknown features; rows with unknown labels (code -1).
     empty_rows, unlabelled : int
         Rows of the store without a non-zero value; rows dropped because they have no label.
     bytes_read : int
         Size of all inputs, before decompression.
     unseen_values, missing_values : int
-        With `like`, values of unknown categories; missing numbers of a table, replaced as set by `missing`.
+        Values of categories unknown to `like`; missing numbers of a table, replaced as `missing` says.
     notes, warnings : tuple of str
         Remarks about the input, such as how columns became features; warnings about the labels.
     n_labels, n_groups : int or None
@@ -117,17 +117,16 @@ def convert(
 ) -> ConvertReport:
     """Convert files to a store in bounded memory.
 
-    The inputs are LIBSVM text, tables, text columns, AnnData or arrays. All inputs are of one kind and are
-    read one after another. The content of a file determines its kind; the suffix decides between kinds of
-    text that look alike. LIBSVM text is read once. Tables are read twice if they have categories, or if
-    `missing` is "mean" or "indicator". A dense matrix with mostly non-zero values and at most 2**18 features
-    becomes a dense store; all other data becomes CSR.
+    All inputs must be of one kind and are read one after another. The content of a file determines its kind;
+    the suffix decides between kinds of text that look alike. LIBSVM text is read once. Tables are read twice
+    if they have categories, or if `missing` is "mean" or "indicator". A dense matrix with mostly non-zero
+    values and at most 2**18 features becomes a dense store; all other data becomes CSR.
 
-    Rows first go to a hidden folder beside `out`, because classes and width are known only at the end of the
-    input. The store is written in that folder, and renamed to `out` once it is complete and durable. The
-    folder needs free space for 8 bytes per value (12 in float64), 20 bytes per row, and the store itself. A
-    failed conversion leaves nothing behind. A killed conversion leaves no valid store, and the next
-    conversion to `out` deletes the remains.
+    Rows first go to a hidden folder next to `out`, because the classes and the number of features are known
+    only at the end of the input. The store is written in that folder, and renamed to `out` once it is
+    complete and durable. The disk needs free space for 8 bytes per value (12 in float64), 20 bytes per row,
+    and the store itself. A failed conversion leaves no files. A killed conversion leaves no valid store, and
+    the next conversion to `out` deletes its files.
 
     Parameters
     ----------
@@ -152,14 +151,14 @@ def convert(
     Raises
     ------
     InputError
-        If an input is malformed (the message gives the place), cannot be read or is of another kind; if a
-        group begins twice; or if an option contradicts the input or `like`.
+        If an input is malformed (the message names the place), cannot be read, or differs in kind from the
+        first input; if a group of rows begins twice; or if an option contradicts the input or `like`.
     StoreError
         If `out` exists or cannot be written, or if the store `like` cannot be read.
     ModelError
         If `like` is a run or a model that cannot be read.
     PlanError
-        If `memory` is too small; `needed_memory` is a sufficient value, if one is known.
+        If `memory` is too small. Its attribute `needed_memory` is a sufficient amount, if one is known.
     SettingsError
         If a setting is not valid, or does not apply to this kind of file.
     """
@@ -174,22 +173,22 @@ def convert(
     from streamsvm.store import Contents, StoreWriter, layout, store_kind
     from streamsvm.store.addresses import copy_address
 
-    asked = ConvertSettings(**settings)
-    began = time.monotonic()
+    checked = ConvertSettings(**settings)
+    start_time = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     check_local(out, StoreError)
     out = Path(out)
     store_kind(out)  # raises StoreError for an unknown suffix
-    memory, weights, dtype = asked.memory, asked.weights, asked.dtype
-    chunk_nnz, seed = asked.chunk_nnz or CHUNK_NNZ, asked.seed if asked.shuffle else None
+    memory, weights, dtype = checked.memory, checked.weights, checked.dtype
+    chunk_nnz, seed = checked.chunk_nnz or CHUNK_NNZ, checked.seed if checked.shuffle else None
     _check_memory(memory, chunk_nnz)
-    threads = asked.threads or count_workers(None)
-    read = [*inputs, *(path for path in (weights, asked.labels) if path is not None)]
-    _check_distinct(read, out)
-    if weights is not None and sum(str(path) == "-" for path in read) > 1:
-        raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
-    schema = None if asked.like is None else read_schema(asked.like)
-    options = ReadOptions(**vars(asked) | {"like": schema, "threads": threads})
+    threads = checked.threads or count_workers(None)
+    paths_read = [*inputs, *(path for path in (weights, checked.labels) if path is not None)]
+    _check_distinct(paths_read, out)
+    if weights is not None and sum(str(path) == "-" for path in paths_read) > 1:
+        raise InputError("standard input (-) is used twice; put the weights into a file")
+    schema = None if checked.like is None else read_schema(checked.like)
+    options = ReadOptions(**vars(checked) | {"like": schema, "threads": threads})
 
     if not out.parent.is_dir():
         raise StoreError(f"{out}: the folder {out.parent} does not exist; create it first")
@@ -199,23 +198,25 @@ def convert(
         shown(progress) as report,
     ):
         _check_out(out, force)
-        inputs = [copy_address(path, asked.cache or staging, report) for path in inputs]
+        inputs = [copy_address(path, checked.cache or staging, report) for path in inputs]
         reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
-        present = {"cost": weights, "qid": asked.groups, "hold_out_by": asked.hold_out_by}
-        columns = [name for name in (*present, "label_codes") if present.get(name, asked.multilabel)]
+        present = {"cost": weights, "qid": checked.groups, "hold_out_by": checked.hold_out_by}
+        columns = [name for name in (*present, "label_codes") if present.get(name, checked.multilabel)]
         waiting = WaitingRows(staging, np.dtype(dtype), seed, memory // _BUCKET_FRACTION, columns)
         shuffled = ExternalShuffle(waiting, expected=reader.expected_bytes)
         with shuffled:
             sources = _read_all(reader, shuffled)
         counts = reader.counts
         if counts.rows == 0:
-            why = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
+            why = ""
+            if counts.skipped:
+                why = f"; rows skipped: {counts.skipped:,}, first error: {counts.first_errors[0]}"
             if getattr(counts, "unlabelled", 0):
-                why += f"; {counts.unlabelled:,} have no label"
-            named = ", ".join(map(str, inputs[:3])) + ", ..." * (len(inputs) > 3)
-            raise InputError(f"{named}: the input has no rows{why}")
-        if asked.multilabel and not shuffled.n_labels:
-            raise InputError("no row of the input has a label")
+                why += f"; {counts.unlabelled:,} rows have no label"
+            shown_inputs = ", ".join(map(str, inputs[:3])) + ", ..." * (len(inputs) > 3)
+            raise InputError(f"{shown_inputs}: the input has no rows{why}")
+        if checked.multilabel and not shuffled.n_labels:
+            raise InputError("no row of the input has a label; begin each line with its labels")
         features = reader.features()
         classes: Sequence[str]
         codes = None
@@ -225,8 +226,8 @@ def convert(
             order = class_order(learned)
             classes, label_dtype = [learned[code] for code in order], reader.label_dtype
             warnings = duplicate_warnings(classes) if reader.options.labels_as != "text" else []
-            if len(classes) == 1 and not asked.multilabel:
-                warnings.append(f"all rows have the label {classes[0]!r}: nothing can be learned from them")
+            if len(classes) == 1 and not checked.multilabel:
+                warnings.append(f"all rows have the label {classes[0]!r}, so there is nothing to learn")
             codes = np.full(len(order) + 1, UNSEEN_LABEL, LABEL_DTYPE)
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
         else:
@@ -234,14 +235,14 @@ def convert(
             as_text = schema.label_dtype in (TEXT, OBJECT)  # otherwise int64, if all are whole numbers
             label_dtype = TEXT if as_text else dtype_of_names(classes)
 
-        made = staging / out.name
+        new_store = staging / out.name
         width = features.width
         _check_memory(memory, width if reader.dense else 0)
         batches: Iterator[Rows] = shuffled.drain(features.shift, index_dtype(width))
         contents: Contents = decode(Contents, {
             "n": counts.rows, "d": width, "nnz": counts.nnz,
             "n_classes": len(classes), "dtype": dtype, "index_base": features.index_base,
-            "chunk_nnz": chunk_nnz, "codec": asked.codec,
+            "chunk_nnz": chunk_nnz, "codec": checked.codec,
             "columns": [layout.COLUMNS[name] for name in columns], "n_labels": shuffled.n_labels,
             "label_dtype": label_dtype, "feature_names": features.names is not None,
             "statistics": BYTES_PER_FEATURE["moments"] * width <= memory // _STATISTICS_FRACTION,
@@ -249,14 +250,14 @@ def convert(
         })  # fmt: skip
         meta = {
             "sources": encode(sources), "shuffle_seed": seed,
-            "label": reader.options.label, "hold_out_by": asked.hold_out_by,
+            "label": reader.options.label, "hold_out_by": checked.hold_out_by,
             "labels_as": reader.options.labels_as,
-            ANNDATA: reader.options.format == "anndata" and asked.obsm is None,
+            ANNDATA: reader.options.format == "anndata" and checked.obsm is None,
         }  # fmt: skip
         names = features.names
         with contextlib.ExitStack() as stack:
             writer = stack.enter_context(
-                StoreWriter(made, contents, classes, feature_names=names, meta=meta, threads=threads)
+                StoreWriter(new_store, contents, classes, feature_names=names, meta=meta, threads=threads)
             )
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
@@ -267,10 +268,10 @@ def convert(
                 report("write", written, counts.rows)
             fingerprint = writer.finish()
         _check_out(out, force)
-        durable.move_into_place(made, out, staging / durable.PREVIOUS)
+        durable.move_into_place(new_store, out, staging / durable.PREVIOUS)
 
-    counted = dataclasses.asdict(counts)
-    del counted["rows"]
+    statistics = dataclasses.asdict(counts)
+    del statistics["rows"]
     result = ConvertReport(
         path=out,
         n=counts.rows,
@@ -278,12 +279,12 @@ def convert(
         n_classes=len(classes),
         index_base=features.index_base,
         fingerprint=fingerprint,
-        seconds=max(time.monotonic() - began, 0.0),
+        seconds=max(time.monotonic() - start_time, 0.0),
         warnings=tuple(warnings),
-        n_labels=shuffled.n_labels if asked.multilabel else None,
+        n_labels=shuffled.n_labels if checked.multilabel else None,
         n_groups=reader.n_groups,
         notes=tuple(reader.notes),
-        **counted | {"first_errors": tuple(counts.first_errors)},
+        **statistics | {"first_errors": tuple(counts.first_errors)},
     )
     for warning in result.warnings:
         logger.warning("%s", warning)
@@ -292,14 +293,14 @@ def convert(
 
 
 def _read_all(reader: Reader, shuffled: ExternalShuffle) -> list[InputFile]:
-    """Append all rows to `shuffled`, with weights and hold-out values; return the inputs read."""
+    """Append all rows to `shuffled`, with weights and hold-out groups; return records of the inputs."""
     from streamsvm_converters.libsvm.line_file import GROUP, WEIGHT, LineFile
 
     options = reader.options
     with contextlib.ExitStack() as stack:
         by = options.hold_out_by if options.format == "libsvm" else None
-        given = {"cost": (options.weights, WEIGHT), "hold_out_by": (by, GROUP)}
-        files = {name: LineFile(*each) for name, each in given.items() if each[0] is not None}
+        arguments = {"cost": (options.weights, WEIGHT), "hold_out_by": (by, GROUP)}
+        files = {name: LineFile(*argument) for name, argument in arguments.items() if argument[0] is not None}
         for file in files.values():
             stack.enter_context(file)
         for rows, numbers in reader:
@@ -311,24 +312,21 @@ def _read_all(reader: Reader, shuffled: ExternalShuffle) -> list[InputFile]:
 
 
 def _check_memory(memory: int, chunk: int) -> None:
-    """Raise `PlanError` if `memory` is too small to write chunks of `chunk` values."""
     if memory < _CHUNK_FACTOR * chunk:
         raise PlanError(
-            f"a memory of {memory} bytes is too small to write chunks of {chunk} values",
+            f"a memory budget of {memory} bytes is too small to write chunks of {chunk} values",
             needed_memory=_CHUNK_FACTOR * chunk,
         )
 
 
 def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:
-    """Raise `InputError` if an input is the output or lies inside the output."""
     for path in inputs:
         resolved = Path(path).resolve()
         if str(path) != "-" and out.resolve() in (resolved, *resolved.parents):
-            raise InputError(f"{path} is both input and output; write the store elsewhere")
+            raise InputError(f"{path} is both input and output; choose another output")
 
 
 def _check_out(out: Path, force: bool) -> None:
-    """Raise `StoreError` if `out` exists and may not be replaced."""
     if out.is_dir() and not (out / "zarr.json").exists():
-        raise StoreError(f"{out} is a folder but not a Zarr store, and is not replaced; choose another name")
+        raise StoreError(f"{out} is a folder but not a Zarr store, so it is kept; choose another name")
     durable.check_replaceable(out, StoreError, force=force, folder=True)

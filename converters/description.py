@@ -1,4 +1,4 @@
-"""Description of text files and tables, which are read completely."""
+"""Description of text files and tables, which requires reading them completely."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from streamsvm.store.kinds import TABLES, TO_FILE
 def describe(path: Path, kind: str, label: str | None, progress: Progress | None) -> dict[str, Any]:
     """Return the size, features and classes of a text file or table.
 
-    Without `label`, only the number of rows and the columns of a table are returned. Raises `InputError` if
-    the file is malformed or cannot be read.
+    For a table without `label`, return only `n` and `columns`. Raises `InputError` if the file is malformed.
     """
     options = ReadOptions(label=label, multilabel=kind == "libsvm")
     if kind in TABLES and label is None:

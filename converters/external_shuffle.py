@@ -1,8 +1,7 @@
-"""External shuffle: rows wait on disk, and come back in random or original order.
+"""External shuffle: write rows to disk, and read them back in random or original order.
 
-Rows go to buckets by the top bits of their sort key. A bucket that fits in memory is loaded, sorted and
-yielded; a larger bucket is first split by its next key bits. The order depends only on the keys, not on the
-memory. Rows that fit into a single bucket stay in memory.
+Rows go to buckets by the top bits of their sort keys. Each bucket is loaded, sorted and yielded; a bucket
+larger than memory is first split by the next key bits. Rows that fit into one bucket stay in memory.
 """
 
 from __future__ import annotations
@@ -22,49 +21,45 @@ _MAX_LEVEL_BITS = 6  # at most 64 buckets per level, so that each write stays la
 
 
 class ExternalShuffle:
-    """Sorter of rows by their keys, on disk.
+    """On-disk sorter of rows by their sort keys, which `waiting_rows` defines.
 
-    Call `append` within the context manager, and `drain` afterwards. All rows are CSR, or all are dense.
-    `expected`, the memory of all rows in bytes, determines the number of buckets, which is the maximum by
-    default. The rows are already split by their first `used_bits` key bits.
-
-    The files take 20 bytes per row and 8 per value (12 in float64; 4 more for int64 indices, 4 less for dense
-    rows). Weights, groups and label lists take 8 more per row each, and labels in lists 4 each. Each file is
-    deleted once it is drained.
+    Call `append` within the context manager, and `drain` afterwards. All rows are CSR, or all are dense. The
+    number of buckets follows from `expected`, the size of all rows in bytes; None means the maximum number.
+    All rows have the same first `used_bits` key bits.
     """
 
     def __init__(
         self, waiting: WaitingRows, *, expected: int | None = None, name: str = "rows", used_bits: int = 0
     ) -> None:
         self._waiting, self._used_bits = waiting, used_bits
-        wanted = _MAX_LEVEL_BITS if expected is None else (expected // waiting.limit).bit_length()
-        self._bits = 0 if waiting.seed is None else min(_MAX_LEVEL_BITS, wanted)
+        needed_bits = _MAX_LEVEL_BITS if expected is None else (expected // waiting.limit).bit_length()
+        self._bits = 0 if waiting.seed is None else min(_MAX_LEVEL_BITS, needed_bits)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
         self._buffers = ValueBuffers()
-        self._held: list[Rows] | None = [] if self._bits == 0 else None  # rows in memory while they fit
+        self._in_memory: list[Rows] | None = [] if self._bits == 0 else None
         self._buckets = [Bucket(waiting.folder / f"{name}-{n:02x}") for n in range(1 << self._bits)]
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
-        """Add rows with distinct row numbers; rows of the same bucket form one segment of its file."""
+        """Add rows with distinct row numbers; the rows of each bucket become one segment of its file."""
         rows = rows._replace(norm2=NO_NORMS, numbers=numbers)
         if self._bits == 0:
             self._buckets[0].count(rows)
-            if self._held is None:
+            if self._in_memory is None:
                 self._write(0, rows)
                 return
-            self._held.append(rows)
+            self._in_memory.append(rows)
             if self._waiting.bytes_of(self._buckets[0]) > self._waiting.limit:
-                for each in self._held:
-                    self._write(0, each)
-                self._held = None
+                for batch in self._in_memory:
+                    self._write(0, batch)
+                self._in_memory = None
             return
         shift = np.uint64(64 - self._used_bits - self._bits)
         buckets = (self._waiting.keys(rows) >> shift) & np.uint64((1 << self._bits) - 1)
         order = np.argsort(buckets, kind="stable")
         index_dtype = np.dtype(np.int32) if rows.indices is None else rows.indices.dtype
         rows = take(rows, order, 0, index_dtype, self._buffers)
-        found, starts = np.unique(buckets[order], return_index=True)
-        for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
+        used_buckets, starts = np.unique(buckets[order], return_index=True)
+        for bucket, start, stop in zip(used_buckets.tolist(), starts, [*starts[1:], len(order)], strict=True):
             part = row_span(rows, int(start), int(stop))
             self._buckets[bucket].count(part)
             self._write(bucket, part)
@@ -77,13 +72,12 @@ class ExternalShuffle:
     def drain(self, base: int, index_dtype: np.dtype) -> Iterator[Rows]:
         """Yield all rows in order, without norms, and delete their files.
 
-        `base` is subtracted from all indices, which are converted to `index_dtype`. The arrays of a batch are
-        reused two batches later.
+        `base` is subtracted from all indices (dtype `index_dtype`). Arrays are reused two batches later.
         """
         waiting, buffers = self._waiting, itertools.cycle([ValueBuffers(), ValueBuffers()])
-        if self._held is not None:
-            if self._held:
-                yield from waiting.sorted([joined(self._held)], base, index_dtype, buffers)
+        if self._in_memory is not None:
+            if self._in_memory:
+                yield from waiting.sorted([joined(self._in_memory)], base, index_dtype, buffers)
             return
         for bucket in self._buckets:
             if bucket.n_rows == 0:
@@ -97,7 +91,7 @@ class ExternalShuffle:
                 bucket.path.unlink()
 
     def _split(self, bucket: Bucket) -> ExternalShuffle:
-        """Distribute the rows of a bucket over smaller buckets, by further bits of their keys."""
+        """Distribute the rows of a bucket over smaller buckets, by the next bits of their keys."""
         finer = ExternalShuffle(
             self._waiting, expected=2 * self._waiting.bytes_of(bucket), name=bucket.path.name,
             used_bits=self._used_bits + self._bits,

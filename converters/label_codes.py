@@ -14,27 +14,26 @@ from streamsvm.base.label_values import as_number, label_text
 from streamsvm.base.text import check_classes, shortened
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
-MISSING = -2  # code of a row without a label
+MISSING = -2
 _BYTES_PER_LABEL = 400
 
 
 def duplicate_warnings(labels: Iterable[str]) -> list[str]:
-    """Return a warning about the first two classes whose labels spell the same number, if any."""
+    """Return a list of at most one warning, about two classes whose labels are the same number."""
     seen: dict[Decimal, str] = {}
     for label in labels:
         if (value := as_number(label)) is not None:
             twin = seen.setdefault(Decimal(label if value else 0), label)  # large integers stay exact
             if twin is not label:
                 pair = f"'{shortened(twin)}' and '{shortened(label)}'"
-                return [f"labels {pair} are the same number but different classes; spell them alike"]
+                return [f"labels {pair} are the same number but different classes; write them the same way"]
     return []
 
 
 class LabelCodes:
     """Mapping from labels to class codes, in order of first appearance.
 
-    `unseen` counts rows with an unknown label. `has_texts` is True if any label came as a string, as all
-    labels of CSV do.
+    `unseen` counts rows with an unknown label. `has_strings` is True if any label was a string, as in CSV.
 
     Parameters
     ----------
@@ -45,9 +44,9 @@ class LabelCodes:
     memory : int
         Memory budget in bytes; labels may take half of it.
     missing : set of str
-        Texts of missing labels, except texts in `classes`.
+        Strings that mean a missing label, unless they are in `classes`.
     name : callable
-        Function that returns the class name of a label text.
+        Function from a label string to the name of its class, which several strings may share.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class LabelCodes:
         name: Callable[[str], str] = str,
     ) -> None:
         self._classes = list(classes or ())
-        self._codes = {label: code for code, label in enumerate(self._classes)}  # by label text
+        self._codes = {label: code for code, label in enumerate(self._classes)}
         self._code_of_class = {name(label): code for label, code in self._codes.items()}
         self._name = name
         self._missing = missing - self._codes.keys()
@@ -67,29 +66,28 @@ class LabelCodes:
         self._unseen_label, self._memory = unseen_label, memory
         self._nbytes = 0
         self.unseen = 0
-        self.has_texts = False
+        self.has_strings = False
 
     def __len__(self) -> int:
         return len(self._classes)
 
-    def texts(self) -> list[str]:
-        """Return the classes in the order of their codes."""
+    def names(self) -> list[str]:
         return list(self._classes)
 
     def notes(self) -> list[str]:
-        """Return a remark about the first two spellings of one class, if any class has two."""
+        """Return a list of at most one remark, about two label strings that form one class."""
         first: dict[int, str] = {}
         for text, code in self._codes.items():
             if (other := first.setdefault(code, text)) is not text:
                 pair = f"'{shortened(other)}' and '{shortened(text)}'"
-                return [f"labels {pair} are one number, and so one class, {self._classes[code]}"]
+                return [f"labels {pair} are the same number and form one class, {self._classes[code]}"]
         return []
 
     def encode(self, values: Sequence[Any], at: np.ndarray, where: Callable[[int], str]) -> np.ndarray:
         """Return the codes of rows, int32: -1 for unknown labels, `MISSING` for missing labels.
 
         `values` are distinct labels. `at`, shape (n_rows,), has the position of each row's label in `values`,
-        negative for a missing label. `where` returns the name of the place of a row.
+        negative for a missing label. `where` names the place of a row in messages.
 
         Raises `InputError` if a label is unknown and `unseen_label` is "error", or if a value cannot be a
         label. Raises `PlanError` if the labels exceed the memory budget.
@@ -101,7 +99,7 @@ class LabelCodes:
         for number in np.argsort(first[:-1], kind="stable")[: np.count_nonzero(first[:-1] < n_rows)].tolist():
             value = values[number]
             is_text = isinstance(value, str)
-            self.has_texts |= is_text
+            self.has_strings |= is_text
             code = self._codes.get(value) if is_text else None
             table[number] = self._find(value, partial(where, int(first[number]))) if code is None else code
         codes = table[np.maximum(at, -1)]
@@ -109,11 +107,11 @@ class LabelCodes:
         return codes
 
     def _find(self, value: Any, place: Callable[[], str]) -> int:
-        """Return the code of a label that is not a string with a code; add new labels."""
+        """Return the code of a label that is not yet a key of `_codes`; add new labels."""
         try:
             text = label_text(value)
         except ValueError as error:  # includes UnicodeDecodeError
-            raise InputError(f"{place()}: this cannot be a label: {error}") from None
+            raise InputError(f"{place()}: the value cannot be a label: {error}") from None
         if text is None or text in self._missing:
             return MISSING
         if text in self._codes:
@@ -130,16 +128,16 @@ class LabelCodes:
             raise InputError(
                 f"{place()}: label '{shortened(text)}' is not among the {len(self)} known classes",
                 remedy=Remedy(
-                    "correct it, or keep such rows as unknown with {}", Option("unseen_label", "keep")
+                    "correct it, or keep rows of unknown classes with {}", Option("unseen_label", "keep")
                 ),
             )
         self._codes[text] = code
         self._nbytes += _BYTES_PER_LABEL + len(text)
         if 2 * self._nbytes > self._memory:
             raise PlanError(
-                f"{place()}: {len(self):,} different labels so far, too many for the memory limit",
+                f"{place()}: there are already {len(self):,} different labels, too many for the memory limit",
                 remedy=Remedy(
-                    "check that the label column holds classes; if it does, raise {}", Option("memory")
+                    "check that the label column contains classes and, if it does, raise {}", Option("memory")
                 ),
             )
         return code

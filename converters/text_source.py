@@ -46,13 +46,12 @@ class TextSource:
     labels_as, on_error : str
         As for `convert`; `labels_as` also applies to `classes`.
     memory : int or str
-        Memory budget in bytes, or as text such as "500M" or "2G". The consumer of the batches gets half of
-        it.
+        Memory budget, half of it for the consumer of the batches: bytes, or a string such as "500M" or "2G".
 
     Raises
     ------
     InputError
-        If an input cannot be read or is of another kind, or a class contains a control character.
+        If an input cannot be read or is not LIBSVM text, or `classes` has a duplicate or a control character.
     SettingsError
         If an option has an invalid value.
     """
@@ -72,13 +71,13 @@ class TextSource:
     dense_rows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        ConvertSettings(**self._options())  # validates the options
+        ConvertSettings(**self._options())
         if self.classes is not None:
             names = [class_name(label) for label in self.classes]
             self.classes = names if self.labels_as == "text" else list(map(canonical_name, names))
             if len(set(self.classes)) < len(self.classes):
-                raise InputError("the classes given have a label, or a number, twice")
-        check_classes(self.classes or (), "the classes given", InputError)
+                raise InputError("classes contains a label, or a number, twice; list each class once")
+        check_classes(self.classes or (), "classes", InputError)
         for path in self.inputs:
             check_local(path, InputError)
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in self.inputs]
@@ -87,11 +86,10 @@ class TextSource:
                 kind_of(path, "libsvm")
             self.resumable = total_size(self.inputs) is not None
         if self.resumable and STDIN in self.inputs:
-            raise InputError("standard input cannot be read again, so it is not resumable")
+            raise InputError("standard input cannot be read again, so resumable must not be True")
         self.memory = parse_size(self.memory)
 
     def _options(self) -> dict[str, Any]:
-        """Return the options shared with `convert`."""
         names = ("dtype", "unseen_label", "labels_as", "on_error", "index_base")
         return {name: getattr(self, name) for name in names}
 
@@ -101,13 +99,12 @@ class TextSource:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TextSource:
-        """Create a source from its record."""
         return cls(**record)
 
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield the batches from `place` on.
+        """Yield the rows that follow the position `place`, in batches.
 
         Parameters
         ----------
@@ -119,8 +116,7 @@ class TextSource:
         Yields
         ------
         rows : Rows
-            Rows with 0-based features, int32 where they fit. Label codes follow the order of `classes`, then
-            of first appearance.
+            Rows with 0-based indices, int32 where they fit. Label codes follow `classes`, then new classes.
         new_classes : list of str
             Classes that first appear in these rows.
         place : dict
@@ -129,15 +125,15 @@ class TextSource:
         Raises
         ------
         InputError
-            If the text is malformed, or has changed before `place`. Unless the source has given classes, also
-            if the first label is a whole number and a later label is not.
+            If the text is malformed or has changed before `place`. In a source without `classes`, also if the
+            first label is a whole number and a later label is not.
         PlanError
             If a line, or the set of labels, does not fit in memory.
         """
         from streamsvm_converters.kinds.libsvm import LibsvmReader
 
         start = self._state(place)
-        start.sources = start.sources[: start.place.source]  # an input at its end may have grown
+        start.sources = start.sources[: start.place.source]  # the current input may have grown
         self._check_sources(start)
         options = ReadOptions(**self._options(), memory=parse_size(self.memory) // 2)
         reader = LibsvmReader(
@@ -174,7 +170,7 @@ class TextSource:
         return ReadingState() if place is None else decode(ReadingState, place)
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the parse statistics up to `place`; `bytes_read` counts the inputs in `sources`."""
+        """Return the parse statistics up to `place`; `bytes_read` counts only inputs that end before it."""
         counts = self._state(place).counts
         names = ("skipped", "repaired", "explicit_zeros", "qids", "unseen_features", "unseen_labels")
         return {name: getattr(counts, name) for name in (*names, "nnz", "bytes_read", "first_errors")}
@@ -185,16 +181,16 @@ class TextSource:
 
     @property
     def label_dtype(self) -> str | None:
-        """Python type of the labels; None stands for int64 if all classes are whole numbers, else str."""
+        """Type of the labels; None means int64 if all classes are whole numbers, and str otherwise."""
         return TEXT if self.labels_as == "text" else None
 
 
 def _other_label(first: str, new: Sequence[str], codes: np.ndarray, numbers: np.ndarray) -> InputError:
-    """Return the error for a text label in a stream whose labels began with integers."""
+    """Return the error for the first new label that is not a whole number."""
     at = next(code for code, label in enumerate(new) if dtype_of_names([label]) == TEXT)
     row = int(numbers[np.argmax(codes == at)]) + 1
     return InputError(
-        f"row {row:,} has the label {printable(new[at])!r:.60}, and the stream began with whole numbers "
-        f"({first}), so that all labels must be such",
-        remedy=Remedy("correct the label, or name all classes beforehand with {}", Option("classes")),
+        f"row {row:,} has the label {printable(new[at])!r:.60}, but the first label of the stream, {first}, "
+        "is a whole number, so all labels must be whole numbers",
+        remedy=Remedy("correct the label, or list all classes with {}", Option("classes")),
     )

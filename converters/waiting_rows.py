@@ -30,15 +30,15 @@ _DTYPES: dict[str, Any] = {
     "labels": np.int32, "label_codes": np.int32, "norm2": np.float64, "cost": np.float64,
 }  # fmt: skip
 _TAKEN = ("cost", "qid", "numbers", "hold_out_by")
-_PREFETCH_ROWS = 8  # prefetch distance in rows
+_PREFETCH_ROWS = 8
 
 
 @dataclass
 class Bucket:
     """File of rows whose keys share their first bits; the file exists only if there are rows.
 
-    `n_labels` counts the labels in label lists. `index_size` is the width of the widest index in bytes, 0 for
-    dense rows. A bucket whose `least_group` and `largest_group` are equal cannot be split.
+    `n_labels` counts the labels in label lists. `index_size` is the size of the largest index dtype in bytes,
+    0 for dense rows. A bucket whose `smallest_group` and `largest_group` are equal cannot be split.
     """
 
     path: Path
@@ -46,26 +46,25 @@ class Bucket:
     nnz: int = 0
     n_labels: int = 0
     index_size: int = 0
-    least_group: int = 2**63 - 1
+    smallest_group: int = 2**63 - 1
     largest_group: int = -1
 
     def count(self, rows: Rows) -> None:
-        """Count rows that are written to the file."""
         self.n_rows += rows.n_rows
         self.nnz += len(rows.data)
         self.n_labels += len(rows.label_codes)
         self.index_size = max(self.index_size, _index_size(rows))
-        self.least_group = int(rows.qid.min(initial=self.least_group))
+        self.smallest_group = int(rows.qid.min(initial=self.smallest_group))
         self.largest_group = int(rows.qid.max(initial=self.largest_group))
 
 
 @dataclass(frozen=True)
 class WaitingRows:
-    """Format of rows on disk, and the order in which they come back.
+    """Format of rows on disk in `folder`, and the order in which they are read back.
 
-    The files are in `folder`, which exists. A `seed` of None keeps the order of the row numbers. `limit` is
-    the bytes of memory for one bucket. `columns` are the optional columns of the rows among "cost", "qid",
-    "hold_out_by" and "label_codes"; with "qid", rows of a group stay together.
+    With `seed` None, rows are in the order of their numbers. `limit` is the memory for one bucket, in bytes.
+    `columns` lists the optional columns of the rows, among "cost", "qid", "hold_out_by" and "label_codes".
+    With "qid", rows with the same `qid`, a group, stay together.
     """
 
     folder: Path
@@ -80,23 +79,23 @@ class WaitingRows:
         return draws(seed, rows.qid if "qid" in self.columns else rows.numbers)
 
     def bytes_of(self, bucket: Bucket) -> int:
-        """Return the bytes of memory that the rows of a bucket take once loaded."""
+        """Return the memory that the rows of a bucket take once loaded, in bytes."""
         per_row = 28 + 8 * len(self.columns)
         per_value = bucket.index_size + self.dtype.itemsize
         return bucket.nnz * per_value + bucket.n_rows * per_row + bucket.n_labels * 4
 
     def must_split(self, bucket: Bucket) -> bool:
         """Return True if a bucket exceeds the memory limit and has several keys."""
-        alone = bucket.least_group == bucket.largest_group or bucket.n_rows == 1
-        return self.seed is not None and self.bytes_of(bucket) > self.limit and not alone
+        has_one_key = bucket.smallest_group == bucket.largest_group or bucket.n_rows == 1
+        return self.seed is not None and self.bytes_of(bucket) > self.limit and not has_one_key
 
     def sorted(
         self, batches: Iterable[Rows], base: int, index_dtype: np.dtype, buffers: Iterator[ValueBuffers]
     ) -> Iterator[Rows]:
-        """Yield the rows of batches in order, without norms.
+        """Yield the rows of `batches` in order of their keys, without norms.
 
-        Shuffled rows with several keys must come in one batch. `base` is subtracted from all indices, which
-        are converted to `index_dtype`. Values and indices are written to the next of `buffers`.
+        Shuffled rows with several keys must be in one batch. `base` is subtracted from all indices
+        (dtype `index_dtype`). The arrays of each yielded batch are from the next item of `buffers`.
         """
         for rows in batches:
             if self.seed is None:
@@ -109,8 +108,6 @@ class WaitingRows:
             for start, stop in row_pieces(np.cumsum(sizes) - sizes, len(rows.data), _VALUES_PER_BATCH):
                 yield take(rows, order[start:stop], base, index_dtype, next(buffers))
 
-    # -- files -------------------------------------------------------------------------------------
-
     @staticmethod
     def write(file: BinaryIO, rows: Rows) -> None:
         """Append rows as a segment: the index size, the array lengths, and the arrays."""
@@ -121,19 +118,19 @@ class WaitingRows:
 
     def read(self, bucket: Bucket) -> Iterator[Rows]:
         """Yield the rows of a bucket in batches within the memory limit."""
-        held: list[Rows] = []
-        counted = Bucket(bucket.path)
+        batch: list[Rows] = []
+        size = Bucket(bucket.path)
         with bucket.path.open("rb") as file:
             while head := file.read(8 * (1 + len(Rows._fields))):
                 rows = self._segment(file, *np.frombuffer(head, np.int64).tolist())
-                counted.count(rows)
-                if held and self.bytes_of(counted) > self.limit:
-                    yield joined(held)
-                    held, counted = [], Bucket(bucket.path)
-                    counted.count(rows)
-                held.append(rows)
-            if held:
-                yield joined(held)
+                size.count(rows)
+                if batch and self.bytes_of(size) > self.limit:
+                    yield joined(batch)
+                    batch, size = [], Bucket(bucket.path)
+                    size.count(rows)
+                batch.append(rows)
+            if batch:
+                yield joined(batch)
 
     def _segment(self, file: BinaryIO, index_size: int, *lengths: int) -> Rows:
         dtypes = _DTYPES | {"data": self.dtype, "indices": f"i{index_size or 4}"}
@@ -141,7 +138,7 @@ class WaitingRows:
         for name, length in zip(Rows._fields, lengths, strict=True):
             array = arrays[name] = np.empty(length, dtypes.get(name, np.int64))
             if length and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
-                raise StoreError(f"{file.name}: rows that waited there were cut off; convert again")
+                raise StoreError(f"{file.name}: this temporary file of rows is truncated; convert again")
         return Rows(**arrays if index_size else arrays | {"indices": None})
 
 
@@ -158,13 +155,13 @@ class ValueBuffers:
     def arrays(self, nnz: int, dtype: np.dtype, index_dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
         """Return a value array and an index array, both of length `nnz`."""
         if len(self._data) < nnz or (self._data.dtype, self._indices.dtype) != (dtype, index_dtype):
-            room = nnz + nnz // 4
-            self._data, self._indices = np.empty(room, dtype), np.empty(room, index_dtype)
+            capacity = nnz + nnz // 4
+            self._data, self._indices = np.empty(capacity, dtype), np.empty(capacity, index_dtype)
         return self._data[:nnz], self._indices[:nnz]
 
 
 def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffers: ValueBuffers) -> Rows:
-    """Return rows `order` without norms; `buffers` hold the values, and the indices less `base`."""
+    """Return the rows at positions `order`, without norms; subtract `base` from the indices."""
     indptr = np.zeros(len(order) + 1, np.int64)
     np.cumsum(rows.indptr[order + 1] - rows.indptr[order], out=indptr[1:])
     data, indices = buffers.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
@@ -173,18 +170,18 @@ def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffer
         np.take(matrix, order, axis=0, out=data.reshape(len(order), matrix.shape[1]), mode="clip")
     else:
         _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
-    present = {name: each[order] for name in _TAKEN if len(each := getattr(rows, name))}
-    taken = Rows(data, None if rows.dense else indices, indptr, rows.labels[order], NO_NORMS, **present)
+    present = {name: column[order] for name in _TAKEN if len(column := getattr(rows, name))}
+    result = Rows(data, None if rows.dense else indices, indptr, rows.labels[order], NO_NORMS, **present)
     if len(rows.label_indptr):
         lists = np.column_stack([rows.label_indptr[order], rows.label_indptr[order + 1]])
         starts = np.concatenate([[0], np.cumsum(lengths(lists))])
-        taken = taken._replace(label_codes=rows.label_codes[numbers_in(lists)], label_indptr=starts)
-    return taken
+        result = result._replace(label_codes=rows.label_codes[numbers_in(lists)], label_indptr=starts)
+    return result
 
 
 @kernel
 def _gather(data, indices, indptr, order, base, out_data, out_indices):
-    """Write rows `order` of a CSR matrix to the `out` arrays, with `base` subtracted from indices."""
+    """Write the CSR rows at positions `order` to the `out` arrays; subtract `base` from the indices."""
     size = 0
     for place in range(len(order)):
         if place + _PREFETCH_ROWS < len(order):  # rows are scattered in memory

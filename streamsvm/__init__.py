@@ -16,7 +16,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_NAMES = {  # public names by module
+_NAMES = {
     "streamsvm.api": "fit online plan resume",
     "streamsvm.data.rows": "Rows",
     "streamsvm.exporting.export": "Exported export_model",

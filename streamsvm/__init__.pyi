@@ -120,26 +120,26 @@ def fit(
         Path of a store made by convert, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
         Parquet or Arrow, see `open_store`). Features of several paths are matched by name. Other files, such
         as LIBSVM text and tables, are converted into the run, and so is `valid`; the same call restarts a
-        conversion that was stopped. Or a matrix in memory, as for `Model.predict`, or a list of texts, whose
-        n-grams are hashed (`analyzer`, `ngrams` and `bits`; extra ``text``). A text column of a DataFrame
-        becomes one feature for each value, as in `convert`. For a matrix, store-only settings raise
+        conversion that was stopped. Or a matrix in memory, as for `Model.predict`, or a list of text
+        documents, whose n-grams are hashed (`analyzer`, `ngrams` and `bits`; extra ``text``). Each value of a
+        text column of a DataFrame becomes a feature, as in `convert`. For a matrix, store-only settings raise
         `SettingsError`; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix; a store has its own labels. For AnnData and DataFrames also a name, as for
-        `label`. For several labels per row: a list with a list of labels for each row, or an indicator matrix
-        (array, sparse or DataFrame) of zeros and ones. Its classes are the column numbers, or the column
-        names of a DataFrame.
+        Labels of a matrix; stores and files contain labels. For AnnData and DataFrames also the name of a
+        column, as for `label`. For several labels per row: a list with a list of labels for each row, or an
+        indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the column numbers,
+        or the column names of a DataFrame.
     groups : array_like, shape (n,), or str, optional
         Group of each row of a matrix, such as the sequence of a token, for the loss ``chain``. The rows of a
-        group are adjacent and in order. For AnnData in memory also the name of a column of ``obs``. A store
-        has its own groups.
+        group are adjacent and in order. For AnnData in memory also the name of a column of ``obs``. Stores
+        and files contain groups.
     out : path, optional
         Run directory to create; required for a store. A matrix has no run; `Model.save` saves its model.
     C : float | Literal["auto"]
         Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
         from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
-        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is about best on
-        held-out rows of a sample.
+        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy on
+        held-out rows is close to the best.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -154,7 +154,7 @@ def fit(
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: number of the largest hinges to average, at most all; 5 by default.
+        m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
@@ -199,8 +199,9 @@ def fit(
         Store, text or table to measure the accuracy on after each pass.
     from_ : str | Path | None
         Model, or run with a model, to continue from with new rows: minimise ½‖W - W₀‖² + C times the loss,
-        where W₀ are its weights. Its transforms, classes and features are kept. Classes and features are
-        matched by name; weights of new ones start at 0. With a small C, the weights stay near the model.
+        where W₀ are the weights of the model. Its transforms, classes and features are kept. Classes and
+        features are matched by name; new classes and features start with weights of 0. With a small C, the
+        weights stay near the model.
     hold_out : str | None
         Hold out a part of each class and measure the accuracy on it. For example, 1/10 is the first of 10
         parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
@@ -216,7 +217,7 @@ def fit(
         with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
         (number of classes × rows of the class). The cost of a row is C times the weight of its class times
         the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
-        its own binary machine, as in LIBLINEAR.
+        its binary problem, as in LIBLINEAR.
     sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
         in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
@@ -237,7 +238,7 @@ def fit(
         fourier=D[:gamma=x]; for example normalize=1e4,log1p,scale=std; or none. The default is
         center,scale=std,bias for a table with number columns, normalize=1e4,log1p,bias for AnnData with
         counts, log1p,idf,l2,bias for text without other columns, and bias for other data. auto compares
-        several on a sample of the rows. Or a list of such texts. A DataFrame is a table. ``bias`` is a
+        several on a sample of the rows. Or a list of such strings. A DataFrame is a table. ``bias`` is a
         constant feature with the coefficients `Model.intercept_`. Transforms that need statistics of all rows
         read the data once more. ``docs/transforms.md`` explains each transform.
     valid_labels : str | Path | None
@@ -260,13 +261,13 @@ def fit(
         Number of parts of each block that are trained at the same time. The model depends on this number, but
         not on the number of workers.
     format : Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None
-        Kind of the files, if text does not have the usual suffix of its kind.
+        Format of the files; needed only for text without the usual suffix of its format.
     delimiter : str | None
         CSV: character between fields; by default the most frequent of , ; | and tab in line 1.
     decimal : Literal[".", ","] | None
         CSV: decimal mark; by default a comma if it separates no fields and makes more columns numeric.
     like : str | Path | None
-        Store, run or model whose classes, index base and width are used, as for test data. Values of other
+        Store, run or model whose classes, features and index base are used, as for test data. Values of other
         features are dropped and counted. From a model that hashes features, only the classes are used. Tables
         are read like the table of the earlier data. AnnData is matched by feature names.
     text : str | Sequence[str]
@@ -288,7 +289,7 @@ def fit(
     missing : Literal["error", "0", "mean", "indicator"]
         How to treat a missing number or date of a table: as an error; as 0; as the mean of its column; or as
         0, with an additional feature COLUMN=missing that is 1 for the row (indicator). The mean is over the
-        rows that are kept. A categorical column with missing values has such a feature, too. With `like`, the
+        rows that are kept. A categorical column with missing values also gets this feature. With `like`, the
         earlier data determines this setting.
     labels_as : Literal["numbers", "text"] | None
         How to read labels in text: as numbers, so that +1 and 1.0 are 1, and NA and the like are missing
@@ -298,9 +299,9 @@ def fit(
         LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
         blank has no label. A label that is repeated in a row counts once.
     index_base : int | Literal["auto"]
-        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even with
-        an explicit zero, and 1 otherwise. With `like`, the index base of the earlier data is used; another
-        value is an error.
+        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if its
+        value is 0, and 1 otherwise. With `like`, the index base of the earlier data is used; another value is
+        an error.
     n_features : int | None
         LIBSVM text: number of features; by default from the largest index. A larger index is an error.
     on_error : Literal["raise", "skip", "fix"]
@@ -308,24 +309,24 @@ def fit(
         number makes a row invalid. For LIBSVM text, fix also sorts unsorted rows and sums duplicate indices.
     keep_data : bool
         Whether a finished run keeps the stores that it converted from files. Without these stores, `resume`
-        can add passes only if it is given a store.
+        can add passes only if its `store` names one.
     workers : int, optional
         Number of threads that train and that compute the statistics of transforms; by default one per
         processor. Training uses at most one thread per split, unless rows are dense and classes are many.
         With a cluster, the number of workers to wait for, or of processes to start if the cluster is local.
     cluster : str or path, optional
         Train on a Dask cluster (extra ``cluster``): the address of its scheduler, its scheduler file, or
-        "local" for processes on this machine. The cluster trains several splits, and the model is the same.
+        "local" for processes on this machine. The cluster needs `splits` > 1, and does not change the model.
         The workers read the store themselves, so `data` must name it on all machines. Only this process
         writes to `out`.
     checkpoint_every : str or float, optional
         Interval between commits: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks"). The default is 20 times the duration of the last commit, and at least 10 s.
     force : bool
-        Replace an existing run. It is moved to ``NAME.old``, and deleted when the new run has a model.
+        Replace an existing run, which is moved to ``NAME.old``, and deleted when the new run has a model.
     resume_or_start : bool
-        Resume the run in `out` if there is one with the same settings and data; start it otherwise. A
-        finished run returns its result again, so a scheduler can repeat one call.
+        Resume the run in `out` if there is one with the same settings and data; start it otherwise. For a
+        finished run, return its result again, so a scheduler can repeat one call.
     report : callable, optional
         Function called with a dict for each line of ``metrics.jsonl``. Earlier events are "choose",
         "candidate" and "chosen", if transforms or the loss are auto; "C" with the values tried and their
@@ -417,8 +418,8 @@ def plan(
     C : float | Literal["auto"]
         Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
         from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
-        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is about best on
-        held-out rows of a sample.
+        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy on
+        held-out rows is close to the best.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -433,7 +434,7 @@ def plan(
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: number of the largest hinges to average, at most all; 5 by default.
+        m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
@@ -478,8 +479,9 @@ def plan(
         Store, text or table to measure the accuracy on after each pass.
     from_ : str | Path | None
         Model, or run with a model, to continue from with new rows: minimise ½‖W - W₀‖² + C times the loss,
-        where W₀ are its weights. Its transforms, classes and features are kept. Classes and features are
-        matched by name; weights of new ones start at 0. With a small C, the weights stay near the model.
+        where W₀ are the weights of the model. Its transforms, classes and features are kept. Classes and
+        features are matched by name; new classes and features start with weights of 0. With a small C, the
+        weights stay near the model.
     hold_out : str | None
         Hold out a part of each class and measure the accuracy on it. For example, 1/10 is the first of 10
         parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
@@ -495,7 +497,7 @@ def plan(
         with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
         (number of classes × rows of the class). The cost of a row is C times the weight of its class times
         the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
-        its own binary machine, as in LIBLINEAR.
+        its binary problem, as in LIBLINEAR.
     sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
         in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
@@ -516,7 +518,7 @@ def plan(
         fourier=D[:gamma=x]; for example normalize=1e4,log1p,scale=std; or none. The default is
         center,scale=std,bias for a table with number columns, normalize=1e4,log1p,bias for AnnData with
         counts, log1p,idf,l2,bias for text without other columns, and bias for other data. auto compares
-        several on a sample of the rows. Or a list of such texts. A DataFrame is a table. ``bias`` is a
+        several on a sample of the rows. Or a list of such strings. A DataFrame is a table. ``bias`` is a
         constant feature with the coefficients `Model.intercept_`. Transforms that need statistics of all rows
         read the data once more. ``docs/transforms.md`` explains each transform.
     valid_labels : str | Path | None
@@ -549,17 +551,17 @@ def plan(
         - ``budget``: `memory`, or the limit of the process if lower; ``planned_bytes``: planned memory.
         - ``weights_bytes``: size of the weights as a dense matrix, with the average if there is one.
         - ``mapped_bytes``: the same size if the weights are in files, or 0 with ``weights_in_memory``.
-        - ``sparse``: whether weights are stored sparsely; ``sparse_bytes``: most bytes of them in memory.
+        - ``sparse``: whether weights are stored as sparse rows; ``sparse_bytes``: maximum of their memory.
         - ``common_dual``: whether most wrong classes of a row share one dual.
-        - ``commit_bytes``: most bytes of weights that a commit writes.
+        - ``commit_bytes``: maximum size of the weights that a commit writes.
         - ``warning``: None, or a warning that the plan is slow or too large.
         - ``average_warning``: None, or a warning that `memory` has no room for the average.
         - ``order_warning``: None, or a warning about the order of the labels.
         - ``C_auto``: whether C was chosen from the data.
-        - ``worker_bytes``: memory of a cluster worker for one split, besides the program, or None.
-        - ``worker_split_bytes``: most memory of the worker for each further split, or None.
-        - All settings: ``C`` is "auto" if `fit` will choose it on a sample of the rows, and ``split`` is
-          resolved, for the reason in ``split_reason``.
+        - ``worker_bytes``: memory of a cluster worker for one split, without the program itself, or None.
+        - ``worker_split_bytes``: maximum memory of the worker for each further split, or None.
+        - All settings: ``C`` is "auto" if `fit` will choose it on a sample of the rows. With several splits,
+          ``split`` is "classes" or "rows", and ``split_reason`` tells why.
 
     Raises
     ------
@@ -588,8 +590,8 @@ def resume(
 
     The result is byte-identical to that of an uninterrupted run on the same machine with the same versions. A
     run that has made all its passes, or has reached its tolerance, returns its existing result. A finished
-    run of `online` learns from rows that were added since. If its stream cannot be read again, such as a
-    pipe, the run ends at the last commit.
+    run of `online` learns from rows that were added since. If a stream, such as a pipe, cannot be read
+    again, the run ends at the last commit.
 
     Parameters
     ----------
@@ -671,16 +673,16 @@ def online(
     Parameters
     ----------
     data : path, list of paths, or Stream
-        Store, AnnData or dense matrix, as for `fit`, or several, read in place in the order of their rows. Or
-        LIBSVM text. Or a stream with values in `dtype`, such as ``streamsvm_converters.TextSource``, which
-        has more options for text.
+        One or more stores, AnnData files or dense matrices, as for `fit`, read in place in the order of their
+        rows. Or LIBSVM text. Or a stream with values in `dtype`, such as ``streamsvm_converters.TextSource``,
+        which has more options for text.
     out : path
         Run directory to create.
     C : float | Literal["auto"]
         Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
         from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
-        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is about best on
-        held-out rows of a sample.
+        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy on
+        held-out rows is close to the best.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -695,7 +697,7 @@ def online(
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: number of the largest hinges to average, at most all; 5 by default.
+        m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
@@ -703,7 +705,7 @@ def online(
     transform : str | Sequence[str] | None
         Transforms of each row, applied in this order in training and prediction: counts, normalize[=sum],
         log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none. The default is
-        bias=0.3, and log1p,l2,bias=0.3 for a store of texts.
+        bias=0.3, and log1p,l2,bias=0.3 for a store of text.
     label : str | None
         Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
         the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
@@ -722,24 +724,20 @@ def online(
     join : Literal["inner", "outer"]
         Features of several files: features that all files have (inner), or that any file has (outer).
     sample_weight : Literal["none"] | None
-        none: ignore the weights of the rows of a store.
+        none: ignore the row weights in a store.
     unseen_label : Literal["error", "keep"]
         With known classes: whether another label is an error, or is kept and counted as wrong.
     memory : int | str
-        Memory budget in bytes, or as text such as 500M or 2G; rows that are read take half of it. Weights are
-        in memory-mapped files of any size.
+        Memory budget in bytes, or as text such as 500M or 2G; half of it is for reading rows. Weights are in
+        memory-mapped files of any size.
     classes : sequence of str or int, optional
-        All classes in order, if they are not the classes of the store; a stream has its own classes.
+        All classes in order, if they are not the classes of the store; a stream defines its classes.
     checkpoint_every : str or float, optional
         As in `fit`; batches are counted as blocks.
     force : bool
         Replace an existing run, as in `fit`.
     report, progress, stop
         As in `fit`, except that the total number of rows is None.
-
-    Returns
-    -------
-    OnlineResult
 
     Raises
     ------
@@ -829,23 +827,23 @@ def tune(
     Parameters
     ----------
     data, y, groups
-        As for `streamsvm.fit`, except that texts must be in a file.
+        As for `streamsvm.fit`, except that text documents must be in a file.
     out : path, optional
         Run directory to create; required for files.
     C : Any
         Values of C: a range such as 2^-6:2^3, by factors of its base; numbers separated by commas; or auto,
-        10 values by factors of 2 around the C of fit. 0.01:10 has factors of 2. With auto, each training has
-        the C of its own rows; the table and the best training have the C of all rows.
+        10 values by factors of 2 around the C of fit. 0.01:10 has factors of 2. With auto, each training
+        derives C from its training rows; the table shows, and the final training uses, C for all rows.
     loss : str | Sequence[str]
         Loss (see fit); several (ww,cs) are compared.
     margin : float | Sequence[float] | None
         Margin scale of Weston-Watkins; several are compared.
     transform : str | Sequence[str] | None
-        Transforms of the rows (see fit), or none; several are compared. A list has texts such as
-        ``df=-0.25,l2``; None is the default of the data.
+        Transforms of the rows (see fit), or none; several are compared. A list has strings such as
+        ``df=-0.25,l2``; None is the default for the data.
     folds : int | None
-        Hold out each of this many parts in turn, in as many trainings (cross-validation). The mean accuracy
-        decides; the standard deviation is reported.
+        Hold out each of this many parts in turn, in as many trainings (cross-validation). The settings with
+        the best mean accuracy are chosen; the standard deviation is reported.
     hold_out : str | None
         Part of the rows to hold out and measure on; 1/10 by default.
     valid : str | Path | None
@@ -860,7 +858,7 @@ def tune(
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: number of the largest hinges to average, at most all; 5 by default.
+        m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
@@ -897,7 +895,7 @@ def tune(
         with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
         (number of classes × rows of the class). The cost of a row is C times the weight of its class times
         the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
-        its own binary machine, as in LIBLINEAR.
+        its binary problem, as in LIBLINEAR.
     sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
         in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
@@ -930,13 +928,13 @@ def tune(
         Number of parts of each block that are trained at the same time. The model depends on this number, but
         not on the number of workers.
     format : Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None
-        Kind of the files, if text does not have the usual suffix of its kind.
+        Format of the files; needed only for text without the usual suffix of its format.
     delimiter : str | None
         CSV: character between fields; by default the most frequent of , ; | and tab in line 1.
     decimal : Literal[".", ","] | None
         CSV: decimal mark; by default a comma if it separates no fields and makes more columns numeric.
     like : str | Path | None
-        Store, run or model whose classes, index base and width are used, as for test data. Values of other
+        Store, run or model whose classes, features and index base are used, as for test data. Values of other
         features are dropped and counted. From a model that hashes features, only the classes are used. Tables
         are read like the table of the earlier data. AnnData is matched by feature names.
     text : str | Sequence[str]
@@ -958,7 +956,7 @@ def tune(
     missing : Literal["error", "0", "mean", "indicator"]
         How to treat a missing number or date of a table: as an error; as 0; as the mean of its column; or as
         0, with an additional feature COLUMN=missing that is 1 for the row (indicator). The mean is over the
-        rows that are kept. A categorical column with missing values has such a feature, too. With `like`, the
+        rows that are kept. A categorical column with missing values also gets this feature. With `like`, the
         earlier data determines this setting.
     labels_as : Literal["numbers", "text"] | None
         How to read labels in text: as numbers, so that +1 and 1.0 are 1, and NA and the like are missing
@@ -968,9 +966,9 @@ def tune(
         LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
         blank has no label. A label that is repeated in a row counts once.
     index_base : int | Literal["auto"]
-        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even with
-        an explicit zero, and 1 otherwise. With `like`, the index base of the earlier data is used; another
-        value is an error.
+        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if its
+        value is 0, and 1 otherwise. With `like`, the index base of the earlier data is used; another value is
+        an error.
     n_features : int | None
         LIBSVM text: number of features; by default from the largest index. A larger index is an error.
     on_error : Literal["raise", "skip", "fix"]
@@ -978,8 +976,8 @@ def tune(
         number makes a row invalid. For LIBSVM text, fix also sorts unsorted rows and sums duplicate indices.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `streamsvm.fit`. `report` receives each setting tried as ``{"event": "tried", ...}``. For a
-        store, it first receives the number of trainings as ``{"event": "search", ...}``, and events of a
-        training have its name as ``trial``.
+        store, it first receives the number of trainings as ``{"event": "search", ...}``, and each event of a
+        training has the training's name as ``trial``.
     force : bool
         Whether to replace an existing run.
 

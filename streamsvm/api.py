@@ -75,43 +75,43 @@ def fit(
         Path of a store made by convert, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
         Parquet or Arrow, see `open_store`). Features of several paths are matched by name. Other files, such
         as LIBSVM text and tables, are converted into the run, and so is `valid`; the same call restarts a
-        conversion that was stopped. Or a matrix in memory, as for `Model.predict`, or a list of texts, whose
-        n-grams are hashed (`analyzer`, `ngrams` and `bits`; extra ``text``). A text column of a DataFrame
-        becomes one feature for each value, as in `convert`. For a matrix, store-only settings raise
+        conversion that was stopped. Or a matrix in memory, as for `Model.predict`, or a list of text
+        documents, whose n-grams are hashed (`analyzer`, `ngrams` and `bits`; extra ``text``). Each value of a
+        text column of a DataFrame becomes a feature, as in `convert`. For a matrix, store-only settings raise
         `SettingsError`; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix; a store has its own labels. For AnnData and DataFrames also a name, as for
-        `label`. For several labels per row: a list with a list of labels for each row, or an indicator matrix
-        (array, sparse or DataFrame) of zeros and ones. Its classes are the column numbers, or the column
-        names of a DataFrame.
+        Labels of a matrix; stores and files contain labels. For AnnData and DataFrames also the name of a
+        column, as for `label`. For several labels per row: a list with a list of labels for each row, or an
+        indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the column numbers,
+        or the column names of a DataFrame.
     groups : array_like, shape (n,), or str, optional
         Group of each row of a matrix, such as the sequence of a token, for the loss ``chain``. The rows of a
-        group are adjacent and in order. For AnnData in memory also the name of a column of ``obs``. A store
-        has its own groups.
+        group are adjacent and in order. For AnnData in memory also the name of a column of ``obs``. Stores
+        and files contain groups.
     out : path, optional
         Run directory to create; required for a store. A matrix has no run; `Model.save` saves its model.
     **settings
         See `Settings`.
     keep_data : bool
         Whether a finished run keeps the stores that it converted from files. Without these stores, `resume`
-        can add passes only if it is given a store.
+        can add passes only if its `store` names one.
     workers : int, optional
         Number of threads that train and that compute the statistics of transforms; by default one per
         processor. Training uses at most one thread per split, unless rows are dense and classes are many.
         With a cluster, the number of workers to wait for, or of processes to start if the cluster is local.
     cluster : str or path, optional
         Train on a Dask cluster (extra ``cluster``): the address of its scheduler, its scheduler file, or
-        "local" for processes on this machine. The cluster trains several splits, and the model is the same.
+        "local" for processes on this machine. The cluster needs `splits` > 1, and does not change the model.
         The workers read the store themselves, so `data` must name it on all machines. Only this process
         writes to `out`.
     checkpoint_every : str or float, optional
         Interval between commits: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks"). The default is 20 times the duration of the last commit, and at least 10 s.
     force : bool
-        Replace an existing run. It is moved to ``NAME.old``, and deleted when the new run has a model.
+        Replace an existing run, which is moved to ``NAME.old``, and deleted when the new run has a model.
     resume_or_start : bool
-        Resume the run in `out` if there is one with the same settings and data; start it otherwise. A
-        finished run returns its result again, so a scheduler can repeat one call.
+        Resume the run in `out` if there is one with the same settings and data; start it otherwise. For a
+        finished run, return its result again, so a scheduler can repeat one call.
     report : callable, optional
         Function called with a dict for each line of ``metrics.jsonl``. Earlier events are "choose",
         "candidate" and "chosen", if transforms or the loss are auto; "C" with the values tried and their
@@ -152,14 +152,14 @@ def fit(
     y, settings["label"] = label_column(y, settings.get("label"))
     reading = taken_out(settings, ReadingSettings)
     tables = without_tables(settings)
-    asked = Settings(**settings)
+    checked = Settings(**settings)
     every = Interval(checkpoint_every)
     are_texts = y is not None and begins_with_text(data)
     paths: Sequence[str | os.PathLike[str]] | None = None if are_texts else as_paths(data)
     if paths is None:
         encoding = {"columns": [], "text": reading.of_texts} if are_texts else None
         if encoding is not None:
-            data = hashed(data, encoding, asked.dtype, InputError)
+            data = hashed(data, encoding, checked.dtype, InputError)
         check_is_matrix(data)
         applying = COLUMN_SETTINGS if hasattr(data, "columns") else frozenset()
         tables["columns"], of_files = divided(reading, TEXT_SETTINGS if are_texts else applying)
@@ -169,29 +169,27 @@ def fit(
         )  # fmt: skip
         with shown(progress) as progress:
             how = Execution(Callbacks.of(report, progress, stop), workers=workers)
-            model = train(open_matrix((data, y, groups), asked, how, tables, encoding=encoding), how)[1]
+            model = train(open_matrix((data, y, groups), checked, how, tables, encoding=encoding), how)[1]
             assert model is not None
             return model
     check_of_store(out, y=y, groups=groups, **{name: tables.get(name) for name in OF_ROWS})
     if cluster is not None:
-        check_splits(asked.splits)
+        check_splits(checked.splits)
     assert out is not None
     if force and resume_or_start:
-        raise wrong_setting(
-            "force", "replaces a run, and resume_or_start goes on with it; leave one of them out"
-        )
-    read = [*paths, asked.valid, asked.from_]
+        raise wrong_setting("force", "replaces a run, but resume_or_start continues it; set only one of them")
+    read = [*paths, checked.valid, checked.from_]
     with shown(progress) as progress, replacing(RunDir(out), read, force=force) as run:
         how, had = Execution(Callbacks.of(report, progress, stop), every, workers, cluster), run.data.exists()
         made: dict[str, Any] = {}
         try:
-            paths, asked, made = converted(
-                paths, asked, reading, run, how, force=force, resume=resume_or_start, keep=keep_data
+            paths, checked, made = converted(
+                paths, checked, reading, run, how, force=force, resume=resume_or_start, keep=keep_data
             )
-            return fit_store(paths, run, asked, how, tables, force=force, resume=resume_or_start, made=made)
+            return fit_store(paths, run, checked, how, tables, force=force, resume=resume_or_start, made=made)
         except Exception as error:
             if (made or not had) and run.data.exists() and not run.settings.exists():
-                error.add_note(f"{run.data} is kept: given instead of its files, it saves reading them again")
+                error.add_note(f"{run.data} is kept; pass it instead of the files to save reading them again")
             raise
 
 
@@ -201,35 +199,35 @@ def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
 
 
 def divided(reading: ReadingSettings, applying: Set[str]) -> list[dict[str, Any]]:
-    """Return two dicts of the reading settings that differ from defaults: in `applying`, and all others."""
-    given = reading.given().items()
-    return [{name: value for name, value in given if (name in applying) == own} for own in (True, False)]
+    """Split the non-default reading settings into two dicts, of those named in `applying` and not named."""
+    items = reading.given().items()
+    return [{name: value for name, value in items if (name in applying) == match} for match in (True, False)]
 
 
 def check_of_store(out: Any, **of_matrix: Any) -> None:
-    """Raise `SettingsError` if `out` is missing, or an argument for matrices is given."""
+    """Raise `SettingsError` if `out` is missing, or an argument for matrices is not None."""
     if out is None:
         raise wrong_setting(
             "out", "is missing", Remedy("name the run directory to create with {}", Option("out"))
         )
     for name, value in of_matrix.items():
         if value is not None:
-            raise wrong_setting(name, "is for a matrix in memory: a file or store has its own; leave it out")
+            raise wrong_setting(name, "is only for a matrix in memory; leave it out for a file or store")
 
 
 def check_of_matrix(settings: Mapping[str, Any], **of_files: Any) -> None:
-    """Raise `SettingsError` if a store-only setting, or an argument for files, is given."""
-    given = [name for name, value in of_files.items() if value is not None and value is not False]
-    found = dict.fromkeys(given, "leave it out, or give a file")
+    """Raise `SettingsError` if a setting for stores only, or an argument for files, is used."""
+    names = [name for name, value in of_files.items() if value is not None and value is not False]
+    advice = dict.fromkeys(names, "leave it out, or pass a file")
     for name, each in declared(Settings).items():
         if each.scope < MATRIX and settings.get(name, each.default) != each.default:
-            found[name] = each.instead
-    for name, instead in found.items():
+            advice[name] = each.instead
+    for name, instead in advice.items():
         raise wrong_setting(name, "does not apply to a matrix in memory", Remedy(instead))
 
 
 def without_tables(settings: dict[str, Any]) -> dict[str, Any]:
-    """Replace Python objects among settings by a placeholder, in place; return the objects by name."""
+    """Move arrays and other Python objects from `settings` to a new dict; placeholders replace them."""
     tables = {}
     for name, each in declared(Settings).items():
         value = settings.get(name)
@@ -265,17 +263,17 @@ def plan(
         - ``budget``: `memory`, or the limit of the process if lower; ``planned_bytes``: planned memory.
         - ``weights_bytes``: size of the weights as a dense matrix, with the average if there is one.
         - ``mapped_bytes``: the same size if the weights are in files, or 0 with ``weights_in_memory``.
-        - ``sparse``: whether weights are stored sparsely; ``sparse_bytes``: most bytes of them in memory.
+        - ``sparse``: whether weights are stored as sparse rows; ``sparse_bytes``: maximum of their memory.
         - ``common_dual``: whether most wrong classes of a row share one dual.
-        - ``commit_bytes``: most bytes of weights that a commit writes.
+        - ``commit_bytes``: maximum size of the weights that a commit writes.
         - ``warning``: None, or a warning that the plan is slow or too large.
         - ``average_warning``: None, or a warning that `memory` has no room for the average.
         - ``order_warning``: None, or a warning about the order of the labels.
         - ``C_auto``: whether C was chosen from the data.
-        - ``worker_bytes``: memory of a cluster worker for one split, besides the program, or None.
-        - ``worker_split_bytes``: most memory of the worker for each further split, or None.
-        - All settings: ``C`` is "auto" if `fit` will choose it on a sample of the rows, and ``split`` is
-          resolved, for the reason in ``split_reason``.
+        - ``worker_bytes``: memory of a cluster worker for one split, without the program itself, or None.
+        - ``worker_split_bytes``: maximum memory of the worker for each further split, or None.
+        - All settings: ``C`` is "auto" if `fit` will choose it on a sample of the rows. With several splits,
+          ``split`` is "classes" or "rows", and ``split_reason`` tells why.
 
     Raises
     ------
@@ -283,9 +281,9 @@ def plan(
         As in `fit`.
     """
     tables = without_tables(settings)
-    asked = Settings(**settings)
-    paths = [copy_address(path, asked.cache) for path in as_paths(data) or []]
-    return plan_store(paths, asked, Execution(workers=workers, cluster=cluster), tables)
+    checked = Settings(**settings)
+    paths = [copy_address(path, checked.cache) for path in as_paths(data) or []]
+    return plan_store(paths, checked, Execution(workers=workers, cluster=cluster), tables)
 
 
 @takes(changes_of(Settings), after="run")
@@ -306,8 +304,8 @@ def resume(
 
     The result is byte-identical to that of an uninterrupted run on the same machine with the same versions. A
     run that has made all its passes, or has reached its tolerance, returns its existing result. A finished
-    run of `online` learns from rows that were added since. If its stream cannot be read again, such as a
-    pipe, the run ends at the last commit.
+    run of `online` learns from rows that were added since. If a stream, such as a pipe, cannot be read
+    again, the run ends at the last commit.
 
     Parameters
     ----------
@@ -370,25 +368,21 @@ def online(
     Parameters
     ----------
     data : path, list of paths, or Stream
-        Store, AnnData or dense matrix, as for `fit`, or several, read in place in the order of their rows. Or
-        LIBSVM text. Or a stream with values in `dtype`, such as ``streamsvm_converters.TextSource``, which
-        has more options for text.
+        One or more stores, AnnData files or dense matrices, as for `fit`, read in place in the order of their
+        rows. Or LIBSVM text. Or a stream with values in `dtype`, such as ``streamsvm_converters.TextSource``,
+        which has more options for text.
     out : path
         Run directory to create.
     **settings
         See `OnlineSettings`, and for a store `StoreSettings`.
     classes : sequence of str or int, optional
-        All classes in order, if they are not the classes of the store; a stream has its own classes.
+        All classes in order, if they are not the classes of the store; a stream defines its classes.
     checkpoint_every : str or float, optional
         As in `fit`; batches are counted as blocks.
     force : bool
         Replace an existing run, as in `fit`.
     report, progress, stop
         As in `fit`, except that the total number of rows is None.
-
-    Returns
-    -------
-    OnlineResult
 
     Raises
     ------
@@ -404,15 +398,15 @@ def online(
         If `stop` returned True.
     """
     of_store = taken_out(settings, StoreSettings)
-    asked = OnlineSettings(**settings)
+    checked = OnlineSettings(**settings)
     every = Interval(checkpoint_every)
     with (
         shown(progress) as progress,
         replacing(RunDir(out), as_paths(data) or [], force=force) as run,
-        _as_stream(data, of_store, asked.dtype, classes) as stream,
+        _as_stream(data, of_store, checked.dtype, classes) as stream,
     ):
         return learn_stream(
-            stream, run, asked, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
+            stream, run, checked, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
         )
 
 
@@ -423,7 +417,7 @@ def _as_stream(
     paths = as_paths(data)
     if paths is not None and all(is_read_in_place(copy_address(path, of_store.cache)) for path in paths):
         return StoreStream(paths, of_store, dtype, classes)
-    given, of_text = of_store.given(), {}
+    changed, of_text = of_store.given(), {}
     if paths is not None:
         of_text = {name: getattr(of_store, name) for name in ("unseen_label", "memory")}
         data = converters().TextSource(paths, classes=classes, dtype=dtype, **of_text)
@@ -432,8 +426,8 @@ def _as_stream(
             "a matrix in memory is neither a stream nor a file", remedy=Remedy("write it to an .npy file")
         )
     elif classes is not None:
-        given["classes"] = classes
-    for name in given:
+        changed["classes"] = classes
+    for name in changed:
         if name not in of_text:
-            raise wrong_setting(name, "is for a store, and a stream has its own")
+            raise wrong_setting(name, "is only for a store; leave it out, or set it in the stream")
     return contextlib.nullcontext(data)

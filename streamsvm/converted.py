@@ -32,7 +32,7 @@ Paths = Sequence[str | os.PathLike[str]]
 
 # Options that may differ between held-out and training data.
 _OF_VALID = ("format", "delimiter", "decimal", "labels_as", "multilabel", "on_error")
-# Settings of stores that a conversion applies, so that training does not.
+# Settings that a conversion applies, so training on the converted store must not apply them again.
 _OF_CONVERSION = ("label", "labels", "weights", "hold_out_by", "layer", "raw", "obsm", "join")
 
 
@@ -45,9 +45,9 @@ class _Inputs(NamedTuple):
     @property
     def files(self) -> list[str]:
         """All files that the conversion reads."""
-        given = [self.options[name] for name in ("weights", "labels") if name in self.options]
+        files = [self.options[name] for name in ("weights", "labels") if name in self.options]
         by = self.options.get("hold_out_by")
-        return [*self.paths, *given, *([by] if by is not None and os.path.isfile(by) else [])]
+        return [*self.paths, *files, *([by] if by is not None and os.path.isfile(by) else [])]
 
 
 def converted(
@@ -64,30 +64,25 @@ def converted(
 ) -> tuple[Paths, Settings, dict[str, Any]]:
     """Convert training and held-out data into the run folder, unless it is read in place.
 
-    Remote data is copied first. Leftovers of a killed conversion are deleted. If `resume`, and the run (with
-    `by_tune`, the search) has begun, its stores are used again.
+    Remote data is copied first. Leftovers of a killed conversion are deleted. If `resume` is True and the run
+    (with `by_tune`, the search) has started, its stores are used again.
 
     Returns
     -------
     paths : list of path
-        Training data that can be read in place.
+        Paths of training data that can be read in place.
     settings : Settings
         Settings for this data.
     record : dict
-        Entries of ``run.json``: in ``files`` the input files and options of each store, and ``keep_data``.
+        Entries of ``run.json``: ``files``, the input files and options of each store, and ``keep_data``.
         Empty without conversions.
 
     Raises
     ------
     SettingsError
-        If a conversion setting is given but no file is converted, or a store setting is given for converted
-        files.
-    InputError
-        If a file is malformed or of unknown kind.
-    StoreError
-        If a store cannot be written.
-    Interrupted
-        If the `stop` callback returned True.
+        If a setting does not apply to converted files, or none is converted and it needs a conversion.
+    InputError, StoreError, Interrupted
+        As in `convert`, or if the `stop` callback returned True.
     """
     read = [*paths, settings.valid]
     if any(path is not None and as_url(path) for path in read):
@@ -100,29 +95,29 @@ def converted(
     if resume and not keep:
         raise wrong_setting(
             "keep_data",
-            "must be on with resume_or_start: a finished run gives its result again from its data",
+            "must be True with resume_or_start, because a finished run needs its data to return its result",
         )
     _check_before(settings)
-    begun = (run.tuning if by_tune else run.settings).exists()
-    if resume and begun and all(getattr(run, name).exists() for name in inputs):
+    has_started = (run.tuning if by_tune else run.settings).exists()
+    if resume and has_started and all(getattr(run, name).exists() for name in inputs):
         files = {name: _facts(each.files) for name, each in inputs.items()}
     else:
         if "data" not in inputs and (len(paths) > 1 or settings.label or settings.labels):
             trained = ", ".join(map(str, paths))
             raise SettingsError(
-                f"held-out text and tables go with one store of convert, and not with {trained}",
-                remedy=Remedy("give a store of it, made with {}", Call("convert", options=(Option("like"),))),
+                f"held-out text and tables require one store made by convert as training data, not {trained}",
+                remedy=Remedy("convert held-out data with {}", Call("convert", options=(Option("like"),))),
             )
         like = run.data if "data" in inputs else paths[0]
         # The initial model may have classes that `like` lacks.
-        alone = settings.from_ and ("data" in inputs or kind_of(inputs["valid"].paths[0]) == "libsvm")
+        separate = settings.from_ and ("data" in inputs or kind_of(inputs["valid"].paths[0]) == "libsvm")
         files = {}
         with _new_folder(run, force=force, by_tune=by_tune):
             for name, each in inputs.items():
-                own = {"like": like, "unseen_label": "keep"}
-                if name == "data" or alone:
-                    own = {key: value for key, value in reading.given().items() if key not in each.options}
-                files[name] = _convert(each, getattr(run, name), settings, how, **own)
+                extra = {"like": like, "unseen_label": "keep"}
+                if name == "data" or separate:
+                    extra = {key: value for key, value in reading.given().items() if key not in each.options}
+                files[name] = _convert(each, getattr(run, name), settings, how, **extra)
     changes: dict[str, Any] = {}
     if "data" in inputs:
         paths = [run.data]
@@ -139,38 +134,38 @@ def converted(
 def open_text(record: dict[str, Any]) -> Any:
     """Open the text input of an online run from the run's record."""
     if "inputs" not in record:
-        raise wrong_setting("open_stream", "is missing: give what made the stream")
+        raise wrong_setting("open_stream", "is missing; pass the function that makes the stream")
     return converters().TextSource.from_record(record)
 
 
 def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
-    """Return the files to convert, by the name of their store."""
-    given, found = reading.given(), {}
+    """Return the files to convert for each store: "data", "valid", both or none."""
+    given, inputs = reading.given(), {}
     groups = {"groups": True} if get_loss(settings.loss).sequences else {}
     if not all(is_trained_in_place(path) for path in paths):
         if settings.sample_weight not in (None, NONE):
-            raise wrong_setting("sample_weight", "is a column of stored data; give weights, a file")
+            raise wrong_setting("sample_weight", "needs stored data; for files, use a file of weights")
         own = {name: value for name, value in settings.given().items() if name in _OF_CONVERSION}
-        found["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
+        inputs["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
     valid = settings.valid
-    with_data = "data" in found and valid is not None and kind_of(valid) == "lists"  # so that labels match
+    with_data = "data" in inputs and valid is not None and kind_of(valid) == "lists"
     if valid is not None and (with_data or not is_read_in_place(valid)):
         own = {"label": settings.label, "labels": settings.valid_labels}
         own = {name: value for name, value in own.items() if value is not None}
         own |= {name: value for name, value in given.items() if name in _OF_VALID}
-        found["valid"] = _Inputs([os.fspath(local(valid))], {**own, **groups})
-    for name in given if "data" not in found else ():
-        if not found or name not in _OF_VALID:
+        inputs["valid"] = _Inputs([os.fspath(local(valid))], {**own, **groups})
+    for name in given if "data" not in inputs else ():
+        if not inputs or name not in _OF_VALID:
             raise wrong_setting(
                 name,
-                f"says how files are converted, and {', '.join(map(str, paths))} is read as it is",
+                f"determines how files are converted, but {', '.join(map(str, paths))} is not converted",
                 Remedy("leave {} out", Option(name)),
             )
-    return found
+    return inputs
 
 
 def _check_before(settings: Settings) -> None:
-    """Check settings that need no data, because a conversion may take hours."""
+    """Check settings without reading data, before a conversion, which may take hours."""
     if settings.transform != AUTO:
         parse_transforms(settings.transform)
     for name, each in declared(Settings).items():
@@ -183,7 +178,7 @@ def _check_before(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _new_folder(run: RunDir, *, force: bool, by_tune: bool) -> Iterator[None]:
-    """Lock the folder of a new run; after an error, remove it if empty and restore the replaced run."""
+    """Lock the folder of a new run; after an error, remove an empty folder and restore the replaced run."""
     with entered(run, force=force, by_tune=by_tune):
         try:
             yield
@@ -200,12 +195,12 @@ def _is_pipe(path: str) -> bool:
 
 
 def _facts(files: Sequence[str], known: Sequence[Any] = ()) -> list[Any]:
-    """Return name, size and hash of each file unless `known`; None for a pipe, which is read only once."""
-    found = []
+    """Return the name, size and hash of each file, or its `known` entry; None for a pipe, read only once."""
+    facts = []
     for path, fact in itertools.zip_longest(files, known):
         with durable.os_errors_as(InputError, path, "read"):
-            found.append(None if _is_pipe(path) else fact or encode(converters().InputFile.of(Path(path))))
-    return found
+            facts.append(None if _is_pipe(path) else fact or encode(converters().InputFile.of(Path(path))))
+    return facts
 
 
 def _convert(inputs: _Inputs, out: Path, settings: Settings, how: Execution, **options: Any) -> list[Any]:
@@ -213,7 +208,7 @@ def _convert(inputs: _Inputs, out: Path, settings: Settings, how: Execution, **o
 
     def progress(stage: str, done: int, total: int | None) -> None:
         if how.callbacks.stop():
-            raise Interrupted(f"stopped while {out.name} was made; the same command begins it anew")
+            raise Interrupted(f"the conversion to {out.name} was stopped; the same call starts it again")
         how.callbacks.progress(stage if out.stem == "data" else f"{stage} {out.stem}", done, total)
 
     report = converters().convert(

@@ -1,7 +1,7 @@
 """Errors and warnings about anything that a user can cause or repair.
 
-A message says what is wrong and where. A `Remedy` says what to do. It holds settings and functions as data,
-because ``str(error)`` words them for Python (``memory=5_242_880``) and the command line for a shell
+A message says what is wrong and where. A `Remedy` says what to do. It stores settings and functions as data,
+because ``str(error)`` prints them for Python (``memory=5_242_880``), but the command line for a shell
 (``--memory 5M``).
 """
 
@@ -55,7 +55,7 @@ def _shown(value: Any) -> str:
 class Remedy:
     """Advice to the user, as text with parameters and calls.
 
-    `words` has one ``{}`` for each of `parts`, as in ``Remedy("give at least {}", Option("memory", 2**20))``.
+    `words` has one ``{}`` for each of `parts`, as in ``Remedy("set {} or more", Option("memory", 2**20))``.
     Without parts, braces are literal.
     """
 
@@ -82,10 +82,7 @@ class Remedy:
 
 
 class Message(str):
-    """Line of text for the user, worded for Python; also the message of a warning in a report or result.
-
-    `problem` has the error and its place, without the remedy.
-    """
+    """One-line message for the user, worded for Python; `problem` is the message without the remedy."""
 
     problem: str
     remedy: Remedy | None
@@ -106,10 +103,7 @@ class _WithRemedy(Exception):
 
 
 class StreamsvmError(_WithRemedy):
-    """Base class of errors: one line says what is wrong, where, and what to do.
-
-    `message` has the problem and its place; ``str(error)`` appends the advice `remedy` after a semicolon.
-    """
+    """Base class of errors, whose `message` says in one line what is wrong, where, and what to do."""
 
 
 class InputError(StreamsvmError):
@@ -123,24 +117,22 @@ class StoreError(StreamsvmError):
 class PlanError(StreamsvmError):
     """Settings that cannot work, such as a memory budget too small for the longest row.
 
-    Attributes
-    ----------
-    needed_memory : int or None
-        Sufficient memory budget in bytes, if memory is the reason; it is also the default remedy.
+    `needed_memory` is a sufficient budget in bytes, or None if memory is not the reason; it is also the
+    default remedy.
     """
 
     def __init__(
         self, message: str = "", *, remedy: Remedy | None = None, needed_memory: int | None = None
     ) -> None:
         if remedy is None and needed_memory is not None:
-            remedy = Remedy("give at least {}", Option("memory", needed_memory))
+            remedy = Remedy("set {} or more", Option("memory", needed_memory))
         super().__init__(message, remedy=remedy)
         self.needed_memory = needed_memory
 
 
 @contextmanager
 def part_of_memory(parts: int) -> Iterator[None]:
-    """Multiply the needed memory of a `PlanError` by `parts`, the number of parts of the whole budget."""
+    """Multiply the needed memory of a `PlanError` by `parts`, because the code within has 1/parts of it."""
     try:
         yield
     except PlanError as error:
@@ -150,13 +142,7 @@ def part_of_memory(parts: int) -> Iterator[None]:
 
 
 class SettingsError(PlanError):
-    """Setting that is invalid or does not apply, such as a negative C.
-
-    Attributes
-    ----------
-    setting : str or None
-        Name of the setting, if the message names it.
-    """
+    """Setting that is invalid or does not apply, such as a negative C; `setting` is its name, or None."""
 
     def __init__(
         self, message: str = "", *, remedy: Remedy | None = None, setting: str | None = None
@@ -191,7 +177,7 @@ class Interrupted(StreamsvmError):
 
 
 class StreamsvmWarning(_WithRemedy, UserWarning):
-    """Base class of warnings; the message is one line that says what, where and what to do."""
+    """Base class of warnings; the message says in one line what may be wrong, where, and what to do."""
 
 
 class ConvergenceWarning(StreamsvmWarning):
@@ -199,7 +185,7 @@ class ConvergenceWarning(StreamsvmWarning):
 
 
 class ScaleWarning(StreamsvmWarning):
-    """Training data with features of such different scales that the largest hide the others."""
+    """Training data whose features have so different scales that the largest dominate the model."""
 
 
 def warn(warning: StreamsvmWarning | str, remedy: Remedy | None = None) -> None:

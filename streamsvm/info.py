@@ -11,7 +11,7 @@ from streamsvm.base import durable, format
 from streamsvm.base.converters import converters
 from streamsvm.errors import RunError, StreamsvmError
 
-_SHOWN_CLASSES, _SHOWN_FEATURES = 8, 5  # classes described, and features of each class
+_SHOWN_CLASSES, _SHOWN_FEATURES = 8, 5
 _READ_ATTEMPTS = 20  # because a training process replaces commits
 
 
@@ -25,7 +25,7 @@ def inspect(
     """Describe data, a run or a model.
 
     Without `verify`, only text and tables are read completely. Sparse or compressed ``.npz``, and CSC with
-    `label`, are loaded into memory; half of the free memory must hold twice their size.
+    `label`, are loaded into memory, and must fit into a quarter of the free memory.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def inspect(
         Column with the labels of a table, or of AnnData not written by convert. The description is then of
         the rows that `streamsvm.fit` trains on.
     progress : callable, optional
-        Function called with a stage, the number of units done, and the total.
+        Function called with a stage, the units done so far, and the total.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def inspect(
     Raises
     ------
     StreamsvmError
-        If `path` is of another kind or damaged; the message names the array and chunk, or the file.
+        If `path` is damaged or of an unknown kind; the message names the array and chunk, or the file.
     """
     from streamsvm.store.kinds import TABLES, TITLES, kind_of
 
@@ -81,13 +81,13 @@ def _store(
         is_anndata = not native and container.node("obs") is not None
         columns = column_names(container, "obs") if is_anndata else None
     if is_anndata and not verify and label is None:
-        memory = 0  # the headers of CSC suffice
+        memory = 0  # the headers of a CSC matrix suffice for its description
     with open_store(path, label=label, labelled=native or label is not None, memory=memory) as store:
         verified: bool | str = verify
         if verify:
             store.verify(lambda done, total: progress and progress("verify", done, total))
             if any(array.container.has_gaps for array in store.arrays.values()):
-                verified = "only the chunks that are there"
+                verified = "only the chunks that exist"
         weights = store.meta.get("weight_range", (0, 0))
         return {
             "kind": "store" if native else title,
@@ -113,14 +113,14 @@ def _store(
 
 
 def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], None] | None) -> dict[str, Any]:
-    """Describe a run, again if another process replaced its files meanwhile."""
+    """Describe a run; repeat this if another process replaced its files meanwhile."""
     from streamsvm.run.directory import RunDir
 
     run = RunDir(path)
     for _ in range(_READ_ATTEMPTS):
-        begun = [durable.file_identity(path) for path in (run.commit, run.settings)]
-        found = _describe_run(run, verify)
-        if not found["damage"] or begun == [
+        identities = [durable.file_identity(path) for path in (run.commit, run.settings)]
+        description = _describe_run(run, verify)
+        if not description["damage"] or identities == [
             durable.file_identity(path) for path in (run.commit, run.settings)
         ]:
             break
@@ -129,8 +129,8 @@ def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], No
             f"{path}: another process trains this run, and its commits change before they can be checked; "
             "try again when it has stopped, or train with less frequent commits"
         )
-    damage = found["damage"]
-    for store in run.stores() if verify else ():  # converted from files
+    damage = description["damage"]
+    for store in run.stores() if verify else ():
         try:
             if store.exists():
                 inspect(store, verify=True, progress=progress)
@@ -138,7 +138,7 @@ def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], No
             damage.append(error.message)
     if damage and verify:
         raise RunError(damage[0] if len(damage) == 1 else "; ".join(damage))
-    return found
+    return description
 
 
 def _describe_run(run: Any, verify: bool) -> dict[str, Any]:

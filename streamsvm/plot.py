@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["accuracy", "answered", "confusion", "convergence", "progressive"]
 
-# Colours that colour-blind people can distinguish, dark enough on white.
+# Colours that colour-blind people can distinguish, and dark enough on white.
 _BLUE, _ORANGE, _GREY = "#0067a5", "#b84a00", "#6e7781"
 _STYLES = ((_BLUE, "-"), (_ORANGE, "--"), (_GREY, ":"))
 _MAX_CLASSES = 20  # so that a confusion matrix fits a screen of 1,280 pixels
-_MAX_MARKERS = 30  # longer curves have no markers
+_MAX_MARKERS = 30
 
 
 def check_matplotlib() -> None:
-    with extra(StreamsvmError, "pictures are drawn by matplotlib, which is not installed", "plot"):
+    with extra(StreamsvmError, "plots need matplotlib, which is not installed", "plot"):
         import matplotlib.axes  # noqa: F401
 
 
@@ -55,11 +55,7 @@ def convergence(
         and the average are drawn where they were measured; the estimate from the passes is grey. If the
         primal was measured only once, its estimates are drawn.
     by : {"pass", "seconds"}
-        Horizontal axis: passes, or seconds of training without measurements.
-
-    Returns
-    -------
-    matplotlib Axes
+        Horizontal axis: passes, or seconds of training, in which measurements are not counted.
 
     Raises
     ------
@@ -84,7 +80,7 @@ def convergence(
         estimated = few and any("primal_estimate" in each for each in passes)
         names = {"primal_estimate": "primal (estimate)"} if estimated else {"primal": "primal"}
         names["dual"] = "dual"
-    ax = _curves(ax, passes, x, names, f"{history.name} has no figures of its {of} by {by}")
+    ax = _curves(ax, passes, x, names, f"{history.name} has no measurements of its {of} by {by}")
     lowest, highest = ax.dataLim.intervaly
     if of == "gap" or highest > 50 * lowest > 0:
         ax.set_yscale("log")
@@ -99,57 +95,42 @@ def convergence(
 
 
 def accuracy(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw ``train_accuracy`` and ``valid_accuracy`` by pass; the former is measured with the gap.
+    """Draw ``valid_accuracy``, and ``train_accuracy``, which is measured with the gap, by pass.
+
+    Raises `RunError` if there is no such run, or it has no accuracy of a pass.
 
     Parameters
     ----------
     run, ax
         As for `convergence`.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    RunError
-        If there is no such run, or it has no accuracy of a pass.
     """
     history = history_of(run)
     names = {"last_iterate_valid_accuracy": "valid, last iterate", "valid_accuracy": "valid"}
     names["train_accuracy"] = "train"
-    empty = "measured no accuracy of its passes; give it a validation store, or measure the gap of each pass"
+    empty = "has no accuracy of any pass; train with a validation store, or measure the gap after each pass"
     ax = _curves(ax, history.passes, "pass", names, f"{history.name} {empty}")
     return _finish(ax, "pass", "accuracy", percent=True)
 
 
 def progressive(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw the progressive accuracy: each row of the first pass is predicted just before it is learned.
+    """Draw the progressive accuracy, of predictions of each row just before it is first learned from.
+
+    Raises `RunError` if there is no such run, or it has no progressive accuracy, which is not measured if the
+    order of the labels, or a start at the class means, would bias it.
 
     Parameters
     ----------
     run : path, FitResult, OnlineResult or Model
         As for `convergence`, or an online run.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
-        Axes with the number of rows on a log scale.
-
-    Raises
-    ------
-    RunError
-        If there is no such run, or it has no progressive accuracy. It is not measured if the order of the
-        labels, or a start at the class means, would bias it.
     """
     history = history_of(run)
     first = [record for record in history.passes if record.get("pass") == 1]
     records = [each for each in (*history.rows, *first) if (number(each, "rows") or 0) > 0]
     names = {"progressive_accuracy": "all rows so far", "recent_accuracy": "since the last point"}
     empty = (
-        "has no progressive accuracy: none was reported yet, or the order of the labels, or a start at the "
-        "means of the classes, makes it no estimate"
+        "has no progressive accuracy: it was not reported yet, or the order of the labels or the start at "
+        "the class means would bias it"
     )
     ax = _curves(ax, records, "rows", names, f"{history.name} {empty}")
     ax.set_xscale("log")
@@ -158,6 +139,8 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
 
 def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """Draw the confusion matrix of labelled data: true classes by predicted classes.
+
+    Raises `ModelError` if `evaluation` is not an evaluation of rows with one label each.
 
     Parameters
     ----------
@@ -168,31 +151,26 @@ def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib Axes
-        Matrix of at most 20 classes, those with the lowest F1. Columns have the numbers shown in the labels
-        of the rows. A darker cell is a larger share of its true class.
-
-    Raises
-    ------
-    ModelError
-        If `evaluation` is not an evaluation of rows with one label each.
+        Matrix of at most 20 classes, chosen by the lowest F1. The row labels contain class names and numbers,
+        the column labels only the numbers. A darker cell is a larger fraction of its true class.
     """
     check_matplotlib()
     counts = getattr(evaluation, "counts", None)
     if not isinstance(evaluation, Evaluation) or counts is None:
-        raise ModelError("a confusion matrix is drawn of what evaluate returns for rows with one label each")
+        raise ModelError("a confusion matrix needs an evaluation of rows with one label each")
     from scipy.sparse import coo_array
 
     k = len(counts.names)
     codes = np.arange(k) if k <= _MAX_CLASSES else np.sort(counts.worst()[:_MAX_CLASSES])
-    true, predicted, wrong = counts.pairs.T
-    pairs = coo_array((wrong, (true, predicted)), shape=(k, k)).tocsr()
+    true, predicted, errors = counts.pairs.T
+    pairs = coo_array((errors, (true, predicted)), shape=(k, k)).tocsr()
     matrix = pairs[codes][:, codes].toarray() + np.diag(counts.correct[codes])
-    shares = matrix / np.maximum(counts.rows[codes, None], 1)
+    fractions = matrix / np.maximum(counts.rows[codes, None], 1)
     ax = _axes(ax, matrix_size(k))
-    ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=1)
+    ax.pcolormesh(fractions, cmap="Blues", vmin=0, vmax=1)
     for (row, column), count in np.ndenumerate(matrix):
         if count:
-            colour = "white" if shares[row, column] > 0.5 else "black"
+            colour = "white" if fractions[row, column] > 0.5 else "black"
             ax.text(column + 0.5, row + 0.5, str(count), color=colour, fontsize=7, ha="center", va="center")
     names = [f"{shortened(counts.names[code], 30)} ({at})" for at, code in enumerate(codes, 1)]
     middles = np.arange(len(codes)) + 0.5
@@ -205,7 +183,9 @@ def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def answered(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw the accuracy of the rows with the largest probabilities, by their share of all rows.
+    """Draw the accuracy of the rows with the largest probabilities, by their fraction of all rows.
+
+    Raises `ModelError` if the evaluation has no probabilities.
 
     Parameters
     ----------
@@ -216,24 +196,19 @@ def answered(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib Axes
-        Curve on which each threshold of a calibrated model is marked with its target accuracy.
-
-    Raises
-    ------
-    ModelError
-        If the evaluation has no probabilities.
+        Curve with a mark at each threshold of a calibrated model, which shows its target accuracy.
     """
-    found = getattr(evaluation, "answered", None)
-    if found is None:
-        raise ModelError("the accuracy of answered rows is drawn of what evaluate returns for probabilities")
+    curve = getattr(evaluation, "answered", None)
+    if curve is None:
+        raise ModelError("the accuracy of answered rows needs an evaluation of a model with probabilities")
     ax = _axes(ax)
-    rows = np.array(found.rows)
-    ax.plot(rows / rows[0], np.array(found.right) / rows, color=_BLUE)
+    rows = np.array(curve.rows)
+    ax.plot(rows / rows[0], np.array(curve.right) / rows, color=_BLUE)
     for each in evaluation.unknown:
         if each["answered"]:
             ax.plot(each["answered"], each["accuracy"], "o", color=_ORANGE)
             ax.annotate(f"{each['unknown']:g}", (each["answered"], each["accuracy"]))
-    return _finish(ax, "share of rows answered", "accuracy of these", percent=True)
+    return _finish(ax, "fraction of rows answered", "accuracy of answered rows", percent=True)
 
 
 def matrix_size(n_classes: int) -> tuple[float, float]:

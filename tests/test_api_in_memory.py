@@ -75,14 +75,14 @@ def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Pa
     assert evaluate(load_model(tmp_path / "run"), tmp_path / "atlas.h5ad", "cell_type").n == N
     for function, first in ((fit, []), (evaluate, [fit(atlas.X, y, passes=1)])):
         for given, error, words in (
-            ((atlas,), InputError, r"y is missing: .* or label, the name of a column of .* obs"),
-            ((atlas.X,), InputError, "^y is missing: give one label for each row"),
+            ((atlas,), InputError, r"y is missing; .* a column of the DataFrame or of obs"),
+            ((atlas.X,), InputError, "^y is missing; pass one label per row"),
             ((atlas, "type"), InputError, "obs has no column 'type'; it has 'cell_type'"),
             ((atlas.X, "cell_type"), InputError, "X has no column 'cell_type'; it has none"),
         ):
             with pytest.raises(error, match=words):
                 function(*first, *given)
-        with pytest.raises(SettingsError, match="y and label both give the labels"):
+        with pytest.raises(SettingsError, match="y and label both define the labels"):
             function(*first, atlas, y, label="cell_type")
 
 
@@ -108,10 +108,10 @@ def test_layers_are_those_of_a_file(atlas: anndata.AnnData, tmp_path: Path) -> N
     run = fit(path, **stored, valid=path, out=tmp_path / "run")
     assert run.valid_accuracy == evaluate(tmp_path / "run", path, **stored).accuracy
     refused: list[tuple[Any, dict[str, Any], type, str]] = [
-        (atlas, {"obsm": "X_umap"}, InputError, "X has no obsm 'X_umap'; its obsm are 'X_scVI', 'frame'"),
-        (atlas, {"layer": "counts"}, InputError, "X has no layer 'counts'; its layers are 'logs'"),
+        (atlas, {"obsm": "X_umap"}, InputError, "X has no obsm 'X_umap'; available obsm: 'X_scVI', 'frame'"),
+        (atlas, {"layer": "counts"}, InputError, "X has no layer 'counts'; available layers: 'logs'"),
         (atlas, {"layer": "logs", "raw": True}, SettingsError, "layer and raw both name a matrix"),
-        (atlas.X, {"layer": "logs"}, SettingsError, "layer is for AnnData, and X is none"),
+        (atlas.X, {"layer": "logs"}, SettingsError, "layer is for AnnData, but X is not AnnData"),
     ]
     for data, options, error, words in refused:
         with pytest.raises(error, match=words):

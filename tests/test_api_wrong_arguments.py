@@ -35,12 +35,12 @@ def test_a_wrong_argument_is_named_with_what_to_give(folder: Path) -> None:
     path, model, ones = folder / "a.zarr", streamsvm.load_model(folder / "run"), np.ones((2, 6))
     with streamsvm.open_store(path) as store:
         calls: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
-            (model.predict, (str(path),), r"X is '.*, and not a matrix; give a matrix, or streamsvm\.fit"),
-            (model.decision_function, (path,), r"X is PosixPath\(.*, and not a matrix"),
-            (streamsvm.fit, (store,), r"X is ContainerStore\(.*, and not a matrix; .*streamsvm\.fit"),
-            (streamsvm.evaluate, (model, None), "X is None, and not a matrix"),
-            (streamsvm.evaluate, (model, [path, path]), "X is .*, and not a matrix; .*path of one store"),
-            (streamsvm.evaluate, (store, model), "must be a Model or the path of one, not ContainerStore"),
+            (model.predict, (str(path),), r"X is '.*, which is not a matrix; .*streamsvm\.fit"),
+            (model.decision_function, (path,), r"X is PosixPath\(.*, which is not a matrix"),
+            (streamsvm.fit, (store,), r"X is ContainerStore\(.*, which is not a matrix; .*streamsvm\.fit"),
+            (streamsvm.evaluate, (model, None), "X is None, which is not a matrix"),
+            (streamsvm.evaluate, (model, [path, path]), "X is .*, which is not a matrix; .*with a path"),
+            (streamsvm.evaluate, (store, model), "must be a Model or the path of a model, not Container"),
             (streamsvm.evaluate, (model, ones), "y is missing"),
         ]
         for call, given, message in calls:

@@ -50,7 +50,7 @@ def test_of_text_with_held_out_text(text) -> None:
     assert result.valid_accuracy == by_hand.valid_accuracy
     assert streamsvm.open_store("run/data.zarr").fingerprint == streamsvm.open_store("train.zarr").fingerprint
     assert streamsvm.fit("train.zarr", out="mixed", valid="test").valid_accuracy == result.valid_accuracy
-    with pytest.raises(SettingsError, match="held-out text and tables go with one store of convert"):
+    with pytest.raises(SettingsError, match="held-out text and tables require one store"):
         streamsvm.fit(["train.zarr", "test.zarr"], out="two", valid="test")
     assert not Path("two").exists()
 
@@ -74,7 +74,7 @@ def test_of_texts_in_memory(tmp_path, monkeypatch) -> None:
     assert model.record["encoding"]["text"] == {**of_table.record["encoding"]["text"], "columns": ["text"]}
     np.testing.assert_array_equal(model.predict(texts), of_table.predict(texts))
     assert (model.predict(texts) == labels).mean() > 0.9
-    with pytest.raises(InputError, match=r"X\[1\]: 7 is no text"):
+    with pytest.raises(InputError, match=r"X\[1\]: 7 is not text"):
         streamsvm.fit(["a", 7], ["x", "y"])
     with pytest.raises(SettingsError, match="drop does not apply"):
         streamsvm.fit(texts, labels, drop=["a"])
@@ -115,7 +115,7 @@ def test_starts_or_goes_on_with_the_same_files_labels_and_weights_only(table) ->
     other_files()
     with pytest.raises(InputError, match=r"none\.csv cannot be read"):
         streamsvm.fit("none.csv", **options)
-    with pytest.raises(SettingsError, match="keep_data must be on"):
+    with pytest.raises(SettingsError, match="keep_data must be True with resume_or_start"):
         streamsvm.fit("t.csv", keep_data=False, **options)
 
 
@@ -155,7 +155,7 @@ def test_labels_that_are_quantities_are_said(tmp_path, monkeypatch) -> None:
 def test_data_that_a_run_has_not_kept_are_said_to_be_needed(text) -> None:
     streamsvm.fit("train", out="run", keep_data=False, keep_duals=True)
     assert not Path("run/data.zarr").exists()
-    with pytest.raises(StoreError, match=r"data\.zarr: nothing is there; restore it, .* store="):
+    with pytest.raises(StoreError, match=r"data\.zarr does not exist; restore it, .* store="):
         streamsvm.resume("run", passes=5)
     streamsvm.convert("train", "train.zarr")
     streamsvm.resume("run", store="train.zarr", passes=5)
@@ -207,7 +207,7 @@ def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
 
 
 def test_stopped_while_it_converts(text) -> None:
-    with pytest.raises(Interrupted, match=r"stopped while data\.zarr was made.*the same command begins it"):
+    with pytest.raises(Interrupted, match=r"conversion to data\.zarr was stopped; the same call"):
         streamsvm.fit("train", out="run", stop=lambda: True)
     assert not Path("run").exists()
 
@@ -221,11 +221,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("train", {"transform": "bias,l2"}, "bias must be last"),
     ("train", {"transform": "select=none"}, "none cannot be read"),
     ("train", {"cluster": "local"}, "one split"),
-    ("train.zarr", {"drop": ["a"]}, r"drop says how files are converted, and train\.zarr is read"),
+    ("train.zarr", {"drop": ["a"]}, r"drop determines how files are converted, but train\.zarr is"),
     ("train", {"missing": "often"}, "missing must be one of"),
     ("train", {"layer": "a"}, "layer does not apply to LIBSVM text"),
     ("train", {"join": "outer"}, "join does not apply to LIBSVM text"),
-    ("train", {"sample_weight": "w"}, "sample_weight is a column of stored data"),
+    ("train", {"sample_weight": "w"}, "sample_weight needs stored data"),
 ]
 
 

@@ -38,7 +38,7 @@ _LINE_FACTOR = 24  # bytes of memory per byte of text in one long line
 
 
 class _ParsedRows(NamedTuple):
-    """Rows of a block up to offset `at`, with the counts of the kernels `parse` and `compact`."""
+    """Rows of a block before text offset `at`, with the counts from the kernels `parse` and `compact`."""
 
     at: int
     lines: int
@@ -68,22 +68,22 @@ class LibsvmReader(Reader):
     ----------
     inputs : sequence of path or "-"
     options : ReadOptions
-        With `groups` "whole", no batch divides a group.
+        With `groups` "whole", no batch splits a group.
     classes : sequence of str, optional
         Known labels; by default the classes of ``options.like``, else each new label becomes a class.
     known_features : int, optional
         Number of known features; values of other features are dropped and counted. By default the features of
         ``options.like``, else all.
     start : ReadingState, optional
-        Position to start from, with one thread; the input text before it must be unchanged. With any `start`,
-        even ``ReadingState()``, `position` is kept up to date, and rows from a pipe are yielded without
-        waiting for further rows.
+        Position to start from; needs one thread, and unchanged input text before the position. With any
+        `start`, even ``ReadingState()``, `position` is kept up to date, and rows from a pipe are yielded
+        without waiting for further rows.
 
     Attributes
     ----------
     smallest, largest, largest_at
-        Extreme indices of the kept rows, as written in the text, explicit zeros included; `largest` is -1
-        without indices. `largest_at` names input and line of the largest index.
+        Extreme indices of the kept rows, as written in the text, also of explicit zeros; `largest` is -1 if
+        there are no indices. `largest_at` names the input and line of the largest index.
     position : ReadingState
         End of the last batch, if a `start` was given.
     """
@@ -99,9 +99,9 @@ class LibsvmReader(Reader):
     ) -> None:
         super().__init__(inputs, options)
         if not inputs:
-            raise InputError("no input; give files of LIBSVM text, or - for standard input")
+            raise InputError("there is no input; name files of LIBSVM text, or - for standard input")
         if sum(str(path) == "-" for path in inputs) > 1:
-            raise InputError("standard input (-) is given twice; it can be read only once")
+            raise InputError("standard input (-) is given twice, but can be read only once; name it once")
         like, self._base = options.like, options.index_base
         if like is not None:
             classes = like.classes
@@ -110,7 +110,7 @@ class LibsvmReader(Reader):
             known_features = like.n_features
             if options.n_features not in (None, like.n_features):
                 raise InputError(
-                    f"n_features={options.n_features} contradicts {like.path}, which has {like.n_features}"
+                    f"n_features={options.n_features} contradicts {like.path} with {like.n_features} features"
                 )
         self._known_features = known_features
         self._lowest = 1 if self._base == 1 else 0
@@ -129,17 +129,17 @@ class LibsvmReader(Reader):
         self._rules = Rules(
             self._lowest, too_large, options.on_error == "fix", options.multilabel, bool(options.groups)
         )
-        in_work = threads + 3  # blocks queued or in use, a block being filled, and the text after it
-        block = max(256, min(_BLOCK_SIZE, memory // (in_work * _BLOCK_FACTOR)))
-        longest = max(block, memory // _LINE_FACTOR)
+        n_blocks = threads + 3  # blocks queued or in use, the block being filled, and the text after it
+        block = max(256, min(_BLOCK_SIZE, memory // (n_blocks * _BLOCK_FACTOR)))
+        max_line = max(block, memory // _LINE_FACTOR)
         self._blocks = BlockReader(
-            inputs, block, longest, start, interactive=self._keeps_position, waiting=self._report
+            inputs, block, max_line, start, interactive=self._keeps_position, waiting=self._report
         )
         self.sources = self._blocks.sources
         self._place = start.place
-        self._number = start.place.row  # number of the next row
+        self._number = start.place.row
         self._fault = 0  # position of the malformed row in its block
-        self._input, self._line = start.place.source, start.place.line  # current input, and its lines so far
+        self._input, self._line = start.place.source, start.place.line  # current input, and its lines read
 
     @property
     def position(self) -> ReadingState:
@@ -151,23 +151,23 @@ class LibsvmReader(Reader):
         return ReadingState(self._place, counts, list(self.sources))
 
     def features(self) -> Features:
-        wanted, largest = self.options.n_features, self.largest
+        n_features, largest = self.options.n_features, self.largest
         if self._known_features is not None:  # values of other features are already dropped
             return Features(self._known_features, index_base=self._lowest)
         auto = self._base == "auto"
         base = (0 if self.smallest == 0 else 1) if auto else self._lowest
         width = largest - base + 1
-        if wanted is not None and width > wanted:
+        if n_features is not None and width > n_features:
             raise InputError(
-                f"{self.largest_at} has index {largest}, the largest of the input: with indices "
-                f"from {base} that makes {width} features, more than n_features={wanted}"
+                f"{self.largest_at} has the largest index of the input, {largest}; because indices start at "
+                f"{base}, the input has {width} features, more than n_features={n_features}; raise n_features"
             )
-        if wanted is None and largest < 0:
-            remedy = Remedy("if that is intended, give {}", Option("n_features"))
+        if n_features is None and largest < 0:
+            remedy = Remedy("if this is intended, set {}", Option("n_features"))
             if any(mark in label for label in self.labels()[:1] for mark in ";|"):
-                remedy = Remedy("if it is a table, give {}", Option("format", "csv"))
+                remedy = Remedy("if the input is a table, use {}", Option("format", "csv"))
             raise InputError("no row of the input has a feature", remedy=remedy)
-        return Features(width if wanted is None else wanted, base if auto else 0, base)
+        return Features(width if n_features is None else n_features, base if auto else 0, base)
 
     @property
     def expected_bytes(self) -> int | None:
@@ -188,18 +188,17 @@ class LibsvmReader(Reader):
             yield from self._all_batches()
         self.notes += self.label_codes.notes()
         if self._group_starts is not None:
-            self._group_starts.check(
-                ["standard input" if str(path) == "-" else str(path) for path in self.inputs]
-            )
+            names = ["standard input" if str(path) == "-" else str(path) for path in self.inputs]
+            self._group_starts.check(names)
 
     def _all_batches(self) -> Iterator[tuple[Rows, np.ndarray]]:
         blocks = iter(self._blocks)
-        long: list[TextBlock] = []
+        long_blocks: list[TextBlock] = []
 
         def blocks_before_long() -> Iterator[TextBlock]:
             for block in blocks:
                 if self._blocks.is_long(block):
-                    long.append(block)
+                    long_blocks.append(block)
                     return
                 yield block
 
@@ -211,10 +210,10 @@ class LibsvmReader(Reader):
                         lambda block: (block, self._parse(block)), blocks_before_long(), n_threads + 1
                     )
                     yield from chain.from_iterable(starmap(self._batches, parsed))
-                    if not long:
+                    if not long_blocks:
                         return
                     # A long line is parsed alone because it takes the memory of all blocks.
-                    yield from self._batches(long.pop())
+                    yield from self._batches(long_blocks.pop())
             except LineTooLong as error:  # raised after the rows before the line
                 number, name, length = error.args
                 before = self._line if number == self._input else 0
@@ -244,29 +243,29 @@ class LibsvmReader(Reader):
     def _batches(
         self, block: TextBlock, first: _ParsedRows | None = None
     ) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Yield the rows of a block, parsed in several calls if necessary; `first` is the first result."""
+        """Yield the rows of a block, parsed in several rounds if necessary; `first` is the first result."""
         if block.input != self._input:
             self._input, self._line = block.input, 0
         hashed, cut = 0, block.cut
         while block.at < cut:
-            done, first = first or self._parse(block), None
+            parsed, first = first or self._parse(block), None
             try:
-                batch = self._batch(block, done) if done.n_rows else None
+                batch = self._batch(block, parsed) if parsed.n_rows else None
             except InputError:
                 if self._fault == 0:
                     raise
                 block = block._replace(cut=int(block.buffers.parsed.line_at[self._fault]))
                 continue  # yield the rows before the fault first
-            self._line += done.lines
+            self._line += parsed.lines
             if self._keeps_position:
-                end = min(done.at, block.real)
+                end = min(parsed.at, block.real)
                 block.sha256.update(block.buffers.text[hashed:end].data)
                 hashed = end
                 digest = block.sha256.hexdigest()
                 self._place = LinePosition(block.input, block.offset + end, self._line, self._number, digest)
             if batch is not None:
                 yield batch
-            block = block._replace(at=done.at, cut=cut)
+            block = block._replace(at=parsed.at, cut=cut)
         self._blocks.release(block.buffers)
         self.counts.bytes_read = block.bytes_read
         self._report()
@@ -275,33 +274,33 @@ class LibsvmReader(Reader):
         if self.options.progress is not None:
             self.options.progress(self.counts.bytes_read, self._total)
 
-    def _batch(self, block: TextBlock, done: _ParsedRows) -> tuple[Rows, np.ndarray] | None:
-        """Count and label the valid parsed rows; return None if there are none."""
-        counts, n_rows = self.counts, done.n_rows
+    def _batch(self, block: TextBlock, parsed: _ParsedRows) -> tuple[Rows, np.ndarray] | None:
+        """Return the valid parsed rows with labels, and their numbers; return None if no row is valid."""
+        counts, n_rows = self.counts, parsed.n_rows
         self._fault = 0
         kept = self._faultless(block, n_rows)
-        found = done.labels.of_rows(~block.buffers.parsed.faulty[:n_rows])
-        labels = self._codes_of(block, found, kept)
+        kept_labels = parsed.labels.select_rows(~block.buffers.parsed.faulty[:n_rows])
+        labels = self._codes_of(block, kept_labels, kept)
         if not self.options.groups:
-            counts.qids += done.qids
-        counts.repaired += done.repaired
-        counts.explicit_zeros += done.zeros
-        counts.unseen_features += done.unseen
-        self.smallest = min(self.smallest, done.smallest)
-        if done.largest > self.largest:
-            self.largest = done.largest
-            self.largest_at = self._line_name(block, done.largest_row)
+            counts.qids += parsed.qids
+        counts.repaired += parsed.repaired
+        counts.explicit_zeros += parsed.zeros
+        counts.unseen_features += parsed.unseen
+        self.smallest = min(self.smallest, parsed.smallest)
+        if parsed.largest > self.largest:
+            self.largest = parsed.largest
+            self.largest_at = self._line_name(block, parsed.largest_row)
         if self.options.multilabel:
-            codes, starts = distinct_sets(labels, found.indptr)
+            codes, starts = distinct_sets(labels, kept_labels.indptr)
             labels = first_labels(codes, starts)
         n_kept = len(kept)
         numbers = self._number + kept
         self._number += n_rows
         if n_kept == 0:
             return None
-        indptr = done.indptr[: n_kept + 1]
+        indptr = parsed.indptr[: n_kept + 1]
         size = int(indptr[-1])
-        rows = Rows(done.data[:size], done.indices[:size], indptr, labels, done.norm2[:n_kept])
+        rows = Rows(parsed.data[:size], parsed.indices[:size], indptr, labels, parsed.norm2[:n_kept])
         counts.add(rows)
         if self.options.multilabel:
             rows = rows._replace(label_codes=codes, label_indptr=starts)
@@ -313,7 +312,7 @@ class LibsvmReader(Reader):
         return rows, numbers
 
     def _faultless(self, block: TextBlock, n_rows: int) -> np.ndarray:
-        """Return the valid rows; count the faulty rows, or raise the first fault."""
+        """Return the positions of valid rows; count faulty rows, or raise an error for the first one."""
         counts, faulty = self.counts, block.buffers.parsed.faulty[:n_rows]
         kept = np.flatnonzero(~faulty)
         for row in np.flatnonzero(faulty)[: MAX_FIRST_ERRORS - len(counts.first_errors)].tolist():
@@ -337,7 +336,6 @@ class LibsvmReader(Reader):
 
     @staticmethod
     def _line_of(block: TextBlock, row: int) -> bytes:
-        """Return the line of a row, without the newline."""
         buffer, start = block.buffers.buffer, int(block.buffers.parsed.line_at[row])
         return bytes(buffer[start : buffer.find(b"\n", start)])
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadOptions(ConvertSettings):
-    """Validated settings of a reader, with options that are not settings of `convert`.
+    """Settings of `convert`, without its checks, and further options of readers.
 
-    Rows must fit the schema `like` of earlier data. Temporary files go to `folder`; None is the system
-    default. Unless `labelled`, labels are not read and all codes are -1.
+    Rows must fit the schema `like` of earlier data. Temporary files are in `folder` (None: the system
+    default). Unless `labelled`, labels are not read and all codes are -1.
     """
 
     like: DataSchema | None = None  # type: ignore[assignment]  # a path in the settings

@@ -18,15 +18,14 @@ from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.rows import Rows, kept_values
 from streamsvm.errors import SettingsError
 
-NO_NORMS = np.empty(0)  # the store computes norms, from the values that it stores
+NO_NORMS = np.empty(0)  # for rows that go to a store, which computes norms from the values that it stores
 
 
 class Features(NamedTuple):
-    """Features of the rows of files, known once all rows are read.
+    """Features of the input, known once all rows are read.
 
-    `shift` is subtracted from all indices. `index_base` is the number of the first feature in LIBSVM text,
-    None if the features are not numbered. `encoding` is the record of how table columns become features
-    (docs/formats.md).
+    `shift` is to be subtracted from all indices. `index_base` is the index of the first feature in LIBSVM
+    text, None for other files. `encoding` records how table columns become features (docs/formats.md).
     """
 
     width: int
@@ -38,11 +37,7 @@ class Features(NamedTuple):
 
 @dataclass
 class TableCounts(ReadCounts):
-    """Statistics of files other than LIBSVM text.
-
-    `unlabelled` counts rows dropped because they have no label, `unseen_values` values of unknown categories,
-    and `missing_values` missing numbers that were replaced.
-    """
+    """Counts for files other than LIBSVM text: also unlabelled rows, unknown and missing values."""
 
     unlabelled: int = 0
     unseen_values: int = 0
@@ -55,28 +50,28 @@ def without_zeros(rows: Rows) -> Rows:
 
 
 class Reader(ABC):
-    """Base class of file readers; a reader is iterated once.
+    """Base class of file readers; a reader can be iterated once.
 
     Iteration yields ``(rows, numbers)``. Label codes refer to `labels`, or to the classes of ``like`` (-1 for
-    other labels). Row numbers count the rows of all inputs from 0, including dropped rows.
+    unknown labels). Row numbers count all rows of the inputs, dropped rows included, from 0.
 
     Attributes
     ----------
     sources : list of InputFile
         Inputs that were read to their end.
     dense : bool
-        Whether the rows are dense: rows of dense, mostly non-zero matrices that have all features.
+        Whether the rows are dense, as in a mostly non-zero matrix with all features.
     notes : list of str
         Remarks about the input for the user, complete once all rows are read.
     texts : list of str or None
-        Texts from which the last rows were hashed; None or empty without text columns.
-    has_texts : bool
+        Text that was hashed for each row of the last batch; None or empty without text columns.
+    has_strings : bool
         Whether labels were strings in a file with typed values; known once all rows are read.
     """
 
     counts: ReadCounts
     texts: list[str] | None = None
-    has_texts = False
+    has_strings = False
     may_be_dense = False
     dense: bool
     label_codes: LabelCodes
@@ -93,26 +88,25 @@ class Reader(ABC):
         """Set `dense`; raise `SettingsError` for float16 rows that are not dense."""
         self.dense = dense
         if self.options.dtype == "float16" and not dense:
-            what = f"dense input, mostly not 0, of at most {CHUNK_NNZ:,} features"
-            raise SettingsError(f"dtype float16 is for {what}; this becomes CSR", setting="dtype")
+            what = f"dense input with mostly non-zero values and at most {CHUNK_NNZ:,} features"
+            raise SettingsError(f"dtype float16 is only for {what}; this input becomes CSR", setting="dtype")
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]: ...
 
     def _label_codes(self, memory: int, missing: Set[str] = frozenset()) -> LabelCodes:
-        """Return label codes for the classes of earlier data, or for new classes."""
         like, unseen = self.options.like, self.options.unseen_label
         return LabelCodes(None if like is None else like.classes, unseen, memory, missing)
 
     def labels(self) -> list[str]:
         """Return the labels in the order of their codes, once all rows are read."""
-        return self.label_codes.texts()
+        return self.label_codes.names()
 
     @property
     def label_dtype(self) -> str:
         """Python type of the labels, int64 or str, once all rows are read."""
-        are_texts = self.has_texts or self.options.labels_as == "text"
-        return TEXT if are_texts else dtype_of_names(self.labels())
+        are_strings = self.has_strings or self.options.labels_as == "text"
+        return TEXT if are_strings else dtype_of_names(self.labels())
 
     @abstractmethod
     def features(self) -> Features:

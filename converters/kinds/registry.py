@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """Kind of file.
-
-    `reader` is the module and class of its `Reader`, imported when needed. `options` are the attributes of
-    `ReadOptions` that apply to this kind but not to all kinds.
-    """
+    """Kind of file: module and class of its `Reader`, and its options that not every kind has."""
 
     reader: str
     options: frozenset[str]
@@ -47,7 +43,7 @@ _SPECIFIC = frozenset().union(*(kind.options for kind in KINDS.values()))
 
 
 def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
-    """Return the kind of a file; lists are a table if column options or a tabular `like` are given."""
+    """Return the kind of a file; lists count as a table if column options or a tabular `like` are set."""
     check_local(path, InputError)
     kind = kind_of(path, options.format)
     like_table = options.like is not None and options.like.encoding is not None
@@ -67,8 +63,8 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     Returns
     -------
     Reader
-        Iterate over it once, for pairs of `Rows` and row numbers; norms may be missing. Label options that
-        are not given come from the earlier data ``options.like``.
+        Iterable, once, over pairs of `Rows` and row numbers; norms may be missing. Unset label options are
+        taken from the earlier data ``options.like``.
 
     Raises
     ------
@@ -81,25 +77,25 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     kinds = {str(path): _kind_to_read(path, options) for path in inputs}
     name = next(iter(kinds.values()), "libsvm")
     kind, title = KINDS[name], TITLES[name]
-    for path, found in kinds.items():
-        if found != name:
-            what = f"{next(iter(kinds))} is {title}, and {path} is {TITLES[found]}"
-            raise InputError(f"{what}; convert files of one kind at a time")
+    for path, other in kinds.items():
+        if other != name:
+            what = f"{next(iter(kinds))} is {title}, but {path} is {TITLES[other]}"
+            raise InputError(f"{what}; use files of one kind at a time")
         if name != "libsvm" and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-            raise InputError(f"{path} is not a regular file, as {title} must be", remedy=TO_FILE)
+            raise InputError(f"{path} must be a regular file to be read as {title}", remedy=TO_FILE)
     for option in options.changed(sorted(_SPECIFIC - kind.options)):
-        is_table = Remedy(f"if {inputs[0]} is a table, give {{}}", Option("format", "csv"))
+        is_table = Remedy(f"if {inputs[0]} is a table, use {{}}", Option("format", "csv"))
         remedy = is_table if name == "libsvm" and option in KINDS["csv"].options else None
         if option == "labels" and "label" in kind.options:
             remedy = Remedy("name a column with {}", Option("label", os.path.basename(str(options.labels))))
         raise SettingsError(f"{option} does not apply to {title}", remedy=remedy, setting=option)
     if options.on_error == "fix" and name != "libsvm":
-        raise SettingsError(f"on_error fix does not apply to {title}; it can skip rows", setting="on_error")
+        raise SettingsError(f"on_error fix does not apply to {title}; use on_error skip", setting="on_error")
     like = options.like
     if like is not None and "label" in kind.options and options.label is None and options.labels is None:
         options = replace(options, label=like.label)
     labels_as = options.labels_as or ("numbers" if like is None else like.labels_as)
     options = replace(options, labels_as=labels_as, format=name)
     module, reader = kind.reader.split(".")
-    made = getattr(importlib.import_module(f"streamsvm_converters.kinds.{module}"), reader)
-    return made(inputs, options)  # type: ignore[no-any-return]
+    reader_class = getattr(importlib.import_module(f"streamsvm_converters.kinds.{module}"), reader)
+    return reader_class(inputs, options)  # type: ignore[no-any-return]

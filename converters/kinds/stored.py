@@ -26,7 +26,7 @@ from streamsvm.store.views import as_sparse, matched
 if TYPE_CHECKING:
     from streamsvm.inputs.schema import DataSchema
 
-_VALUES_PER_READ = 2**20  # values read at a time
+_VALUES_PER_READ = 2**20
 
 
 class StoredReader(Reader):
@@ -39,7 +39,7 @@ class StoredReader(Reader):
         super().__init__(inputs, options)
         like = options.like
         if like is not None and not like.has_plain_features:
-            raise InputError(f"the features of {like.path} are columns of a table; give such a table")
+            raise InputError(f"the features of {like.path} are table columns; use a table with them")
         self.label_codes = self._label_codes(options.memory // 4)
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(
@@ -50,8 +50,8 @@ class StoredReader(Reader):
                 )
             )  # fmt: skip
             if store.multilabel or any(member.native for member in store.members):
-                what = "holds several labels a row" if store.multilabel else "is a store already"
-                raise InputError(f"{store.path} {what}, and is not converted; fit trains on it as it is")
+                what = "has several labels per row" if store.multilabel else "is already a store"
+                raise InputError(f"{store.path} {what}, so it is not converted; fit can train on it directly")
             self._features = Features(store.n_features, names=store.feature_names())
             if like is not None and not like.takes_any_feature:
                 store = self._matched(store, like)
@@ -59,21 +59,20 @@ class StoredReader(Reader):
             self._set_dense(store.dense_rows and store.n_features == width <= CHUNK_NNZ)
             stack.pop_all()
         self._store = store if self.dense else as_sparse(store)
-        self.has_texts = store.label_dtype == TEXT
+        self.has_strings = store.label_dtype == TEXT
         lists = {member.arrays["X/values"].name for member in store.members if member.kind == "table"}
         self.notes += [
-            f"the features are the numbers of the column {name!r}, and no others" for name in lists
+            f"the features are the numbers of column {name!r}; other columns are ignored" for name in lists
         ]
 
     def _matched(self, store: Store, like: DataSchema) -> Store:
-        """Match the features of a store to earlier data."""
         where, model = str(store.path), str(like.path)
         match = match_features(store.feature_names(), like.names, where, model=model, encoding=like.encoding)
         self.notes += [] if match.message is None else [str(match.message)]
         store = matched(store, match, list(like.names or ()))
         if store.n_features > like.n_features:
             what = f"{store.path} has {store.n_features:,} features"
-            raise InputError(f"{what}, and {like.path} has {like.n_features:,}")
+            raise InputError(f"{what}, but {like.path} has {like.n_features:,}; use matching data")
         self._features = Features(like.n_features, index_base=like.index_base, names=like.names)
         return store
 
@@ -91,7 +90,7 @@ class StoredReader(Reader):
                 is_large = self.options.format == "anndata" or member.path.is_dir()
                 sha256 = member.fingerprint if is_large else InputFile.of(member.path).sha256
                 self.sources.append(InputFile(member.path.name, size, sha256))
-        del self._store  # frees a matrix in memory
+        del self._store
         self.counts.unseen_labels = self.label_codes.unseen
 
     def features(self) -> Features:
@@ -122,7 +121,7 @@ class StoredReader(Reader):
         return rows, kept
 
     def _place(self, row: int) -> str:
-        """Return the file of a row of the joined data, and the row number in the file."""
+        """Name a row of the joined data by its file and its row number in that file."""
         for member in self._store.members:
             if row < member.n_rows:
                 break
@@ -131,6 +130,5 @@ class StoredReader(Reader):
 
 
 def _size(path: str | Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
     folders = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
     return sum(file.stat().st_size for file in folders or [Path(path)])

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts
 from streamsvm_converters.label_codes import MISSING
-from streamsvm_converters.tables.batches import OfDates, TableFile, listed
+from streamsvm_converters.tables.batches import HasDates, TableFile, listed
 from streamsvm_converters.tables.choosing import COLUMN_OPTIONS, TEXT_OPTIONS, choose_encoding
 from streamsvm_converters.tables.columns import ColumnEncoder
 from streamsvm_converters.tables.encoding import Encoding, read_encoding
@@ -23,13 +23,13 @@ from streamsvm.data.names import feature_names
 from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
 
-_BATCH_ROWS = 2**12  # maximum rows encoded at a time
-_PIECE_BYTES = 2**22  # bytes encoded at a time; limits the rows of long texts
+_BATCH_ROWS = 2**12
+_PIECE_BYTES = 2**22  # bytes encoded at a time, so long texts come in small batches
 _MIN_PARALLEL_BYTES = 2**24  # smaller inputs are not worth starting processes for
 
 
 class TableReader(Reader):
-    """Reader of tables; with `like`, columns become features as in the earlier data."""
+    """Reader of tables; with `like`, columns become features in the same way as in the earlier data."""
 
     counts: TableCounts
 
@@ -68,7 +68,7 @@ class TableReader(Reader):
             yield rows._replace(numbers=NO_NUMBERS), rows.numbers
             self.counts.unseen_values, self.counts.missing_values = encoder.unseen, encoder.filled
         self.counts.bytes_read = sum(source.size for source in self.sources)
-        self.has_texts = self.label_codes.has_texts and any(table.has_types for table in self._tables)
+        self.has_strings = self.label_codes.has_strings and any(table.has_types for table in self._tables)
 
     def features(self) -> Features:
         encoding, names = self._encoding, None
@@ -83,37 +83,28 @@ class TableReader(Reader):
             return None
         return 8 * len(self._encoding.used) * sum(filter(None, rows))
 
-    # -- encoding of the columns -------------------------------------------------------------------
-
     def _known_encoding(self) -> Encoding:
-        """Return the column encoding of earlier data."""
         like, options = self.options.like, self.options
         assert like is not None
         if like.encoding is None:
             raise InputError(
-                f"{like.path} was not made from a table, and does not say how columns become features",
-                remedy=Remedy("give data like its own, or convert without {}", Option("like")),
+                f"{like.path} was not made from a table, so it does not define how columns become features",
+                remedy=Remedy("use data of the same kind, or convert without {}", Option("like")),
             )
         for name in options.changed(["text", "columns", *TEXT_OPTIONS, *COLUMN_OPTIONS]):
-            raise SettingsError(f"{name} does not apply: {like.path} says what columns become", setting=name)
+            raise SettingsError(f"{name} does not apply: {like.path} defines the features", setting=name)
         return read_encoding(like.encoding, like.path)
 
-    # -- rows --------------------------------------------------------------------------------------
-
     def _labelled(
-        self, table: TableFile, names: Sequence[str], numbers: OfDates
+        self, table: TableFile, names: Sequence[str], numbers: HasDates
     ) -> Iterator[tuple[Any, dict[str, np.ndarray], int]]:
-        """Yield columns of the labelled rows of a table, a few rows at a time.
-
-        Each item also has the known columns of `Rows`, such as row numbers, and the number of unlabelled
-        rows.
-        """
+        """Yield (labelled rows of columns `names`, dict of `Rows` arrays, number of unlabelled rows)."""
         label, by = (self.options.label, self.options.hold_out_by) if self.options.labelled else (None, None)
         extra = [name for name in dict.fromkeys((label, by)) if name is not None and name not in names]
-        most = min(_BATCH_ROWS, self.options.memory // (128 * len(names)))
+        max_rows = min(_BATCH_ROWS, self.options.memory // (128 * len(names)))
         row = unlabelled = 0
         for batch in table.batches([*names, *extra], numbers):
-            for piece in _pieces(batch, most):
+            for piece in _pieces(batch, max_rows):
                 rows = np.arange(row, row + piece.num_rows)
                 row += piece.num_rows
                 codes = np.full(len(rows), UNSEEN_LABEL, np.int32)
@@ -130,10 +121,9 @@ class TableReader(Reader):
                 yield piece.select(list(names)), columns, unlabelled
 
     def _batches(self) -> Iterator[tuple[Any, dict[str, np.ndarray], Callable[[int], str]]]:
-        """Yield used columns of labelled rows, their columns of `Rows`, and a function that names a row."""
+        """Yield (labelled rows of the used columns, dict of `Rows` arrays, function that names a row)."""
         names, numbers = self._encoding.used, self._encoding.numbers
-        first, total = 0, sum(table.path.stat().st_size for table in self._tables)
-        done = 0
+        first, done, total = 0, 0, sum(table.path.stat().st_size for table in self._tables)
         for table in self._tables:
             n_rows = 0
             for piece, columns, unlabelled in self._labelled(table, names, numbers):
@@ -154,25 +144,25 @@ class TableReader(Reader):
         self.counts.unseen_labels = self.label_codes.unseen
 
     def _checked(self, encoder: ColumnEncoder) -> Iterator[tuple[Any, list[str], Any]]:
-        """Yield the valid rows as (CSR matrix, texts, (texts, columns of `Rows`))."""
+        """Yield the valid rows as (CSR matrix, texts to hash, (the same texts, dict of `Rows` arrays))."""
         for batch, columns, where in self._batches():
             values, features, faults = encoder.encode(batch, where)
             if faults:
-                good = self._without(faults, batch.num_rows)
-                values, features, batch = values[good], features[good], batch.filter(good)
-                columns = {name: column[good] for name, column in columns.items()}
+                valid = self._valid_rows(faults, batch.num_rows)
+                values, features, batch = values[valid], features[valid], batch.filter(valid)
+                columns = {name: column[valid] for name, column in columns.items()}
             texts = joined_texts(batch, self._encoding)
             yield encoder.as_csr(values, features), texts, (texts, columns)
 
-    def _without(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
-        """Return a mask of the valid rows; count the faulty rows, or raise the first fault."""
+    def _valid_rows(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
+        """Return a mask of the valid rows; count faulty rows, or raise an error for the first fault."""
         messages = [faults[row] for row in sorted(faults)]
         if self.options.on_error == "raise":
             raise InputError(
                 messages[0],
                 remedy=Remedy(
-                    "correct it, leave out such rows with {}, replace missing numbers with {}, or take the "
-                    "column for categories with {}",
+                    "correct the value, drop such rows with {}, replace missing numbers with {}, or treat "
+                    "the column as categories with {}",
                     Option("on_error", "skip"),
                     Option("missing", "mean"),
                     Option("categorical"),
@@ -195,8 +185,8 @@ def _distinct(column: Any) -> tuple[list[Any], np.ndarray]:
     return column.dictionary.to_pylist(), column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
 
 
-def _pieces(batch: Any, most: int) -> Iterator[Any]:
-    """Yield parts of a batch with at most `most` rows and about `_PIECE_BYTES` bytes."""
-    most = max(1, min(most, _PIECE_BYTES * batch.num_rows // max(1, batch.nbytes)))
-    for start in range(0, batch.num_rows, most):
-        yield batch.slice(start, most)
+def _pieces(batch: Any, max_rows: int) -> Iterator[Any]:
+    """Yield slices of a batch with at most `max_rows` rows and about `_PIECE_BYTES` bytes."""
+    max_rows = max(1, min(max_rows, _PIECE_BYTES * batch.num_rows // max(1, batch.nbytes)))
+    for start in range(0, batch.num_rows, max_rows):
+        yield batch.slice(start, max_rows)

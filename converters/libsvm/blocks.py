@@ -24,12 +24,12 @@ _PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "qids", 
 class ParseBuffers:
     """Buffers for `size` bytes of text and the values parsed from it.
 
-    The buffers hold a single line of `size` bytes, or the rows of `block` bytes of text at 8 bytes per line.
-    More rows are parsed in several rounds.
+    The buffers hold a single line of `size` bytes, or the rows of `block` bytes of text if lines have 8 bytes
+    or more. The rows of shorter lines are parsed in several rounds.
     """
 
     def __init__(self, size: int, block: int) -> None:
-        values, rows = size // 4 + 1, block // 8 + 1  # "1:1 " takes four bytes
+        values, rows = size // 4 + 1, block // 8 + 1  # a value takes at least four bytes, as in "1:1 "
         self.size = size
         self.buffer = bytearray(size + MARGIN)
         self.text = np.frombuffer(self.buffer, dtype=np.uint8)
@@ -72,27 +72,27 @@ class TextBlock(NamedTuple):
 
 
 class LineTooLong(Exception):
-    """Error for a line over the memory limit, with number and name of its input, and its length."""
+    """Error for a line over the memory limit; `args` are input number, input name and line length."""
 
 
 class BlockReader:
     """Iterator over the text of all inputs, in blocks of whole lines; it can be used once.
 
     Iteration raises `InputError` if an input cannot be read or has changed before `start`, and `LineTooLong`
-    at a line of more than `longest` bytes. `sources` has the record of each input read to its end.
+    at a line of more than `max_line` bytes. `sources` lists the records of the inputs read to their end.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
     block : int
-        Bytes of a block, unless a line is longer.
-    longest : int
-        Maximum bytes of a line.
+        Size of a block in bytes, unless a line is longer.
+    max_line : int
+        Maximum size of a line in bytes.
     start : ReadingState
         Position to start from; the input text before it must be unchanged.
     interactive : bool
         Whether a block ends where the writer of a pipe pauses. The consumer of the blocks then hashes the
-        text, to know the hash at each position.
+        text, because it needs the hash at each position.
     waiting : callable
         Function called while a pipe is silent.
     """
@@ -101,7 +101,7 @@ class BlockReader:
         self,
         inputs: Sequence[str | Path],
         block: int,
-        longest: int,
+        max_line: int,
         start: ReadingState,
         *,
         interactive: bool,
@@ -109,7 +109,7 @@ class BlockReader:
     ) -> None:
         self.sources = list(start.sources)
         self._inputs = inputs
-        self._block, self._longest = block, longest
+        self._block, self._max_line = block, max_line
         self._start, self._interactive = start.place, interactive
         self._waiting = waiting
         self._free: list[ParseBuffers] = []
@@ -120,72 +120,71 @@ class BlockReader:
         for number, path in enumerate(self._inputs[first:], first):
             with Input(path, hashes_text=not self._interactive, waiting=self._waiting) as source:
                 buffers = self._buffers_for(0)
-                held = offset = 0
-                begun = ended = False
+                filled = offset = 0
+                has_begun = has_ended = False
                 sha256 = hashlib.sha256()
                 if number == first and self._start.text > 0:
                     self._skip(source, self._start, sha256)
-                    offset, begun = self._start.text, True
-                while not ended:
+                    offset, has_begun = self._start.text, True
+                while not has_ended:
                     buffer = buffers.buffer
-                    count = source.readinto(memoryview(buffer)[held : buffers.size])
-                    ended = count == 0
-                    held += count
-                    real = held
-                    if ended and held and buffer[held - 1] != NEWLINE:
-                        buffer[held] = NEWLINE  # the margin has room
-                        held += 1
-                    has_room = held < buffers.size and not ended
+                    count = source.readinto(memoryview(buffer)[filled : buffers.size])
+                    has_ended = count == 0
+                    filled += count
+                    real = filled
+                    if has_ended and filled and buffer[filled - 1] != NEWLINE:
+                        buffer[filled] = NEWLINE
+                        filled += 1
+                    has_room = filled < buffers.size and not has_ended
                     if has_room and not (self._interactive and source.would_wait()):
                         continue
-                    cut = buffer.rfind(b"\n", 0, held) + 1
+                    cut = buffer.rfind(b"\n", 0, filled) + 1
                     if not cut and has_room:
                         continue
-                    if not cut and not ended:
+                    if not cut and not has_ended:
                         buffers = self._enlarged(buffers, source, number)
                         continue
-                    at = len(_BOM) if not begun and buffer.startswith(_BOM) else 0
-                    begun = True
-                    rest = self._buffers_for(held - cut)
-                    rest.buffer[: held - cut] = memoryview(buffer)[cut:held]
+                    at = len(_BOM) if not has_begun and buffer.startswith(_BOM) else 0
+                    has_begun = True
+                    rest = self._buffers_for(filled - cut)
+                    rest.buffer[: filled - cut] = memoryview(buffer)[cut:filled]
                     bytes_read = bytes_before + source.size
                     yield TextBlock(buffers, at, cut, real, number, source.name, offset, sha256, bytes_read)
-                    buffers, held, offset = rest, held - cut, offset + cut
+                    buffers, filled, offset = rest, filled - cut, offset + cut
                 self.release(buffers)
                 self.sources.append(source.record(sha256))
                 bytes_before += source.size
 
     def is_long(self, block: TextBlock) -> bool:
-        """Return True if a block has larger buffers for a long line; they take the memory of all blocks."""
+        """Return True if a block has buffers enlarged for a long line, which may take all of the memory."""
         return block.buffers.size > self._block
 
     def release(self, buffers: ParseBuffers) -> None:
-        """Take back buffers that are no longer in use."""
         if buffers.size == self._block:
             self._free.append(buffers)
 
     def _skip(self, source: Input, start: LinePosition, sha256: Any) -> None:
         """Read and hash the text before `start`; raise `InputError` if it has changed."""
-        space = memoryview(bytearray(self._block))
-        left = start.text
-        while left and (count := source.readinto(space[:left])):
-            sha256.update(space[:count])
-            left -= count
-        if left or sha256.hexdigest() != start.sha256:
+        buffer = memoryview(bytearray(self._block))
+        remaining = start.text
+        while remaining and (count := source.readinto(buffer[:remaining])):
+            sha256.update(buffer[:count])
+            remaining -= count
+        if remaining or sha256.hexdigest() != start.sha256:
             raise InputError(
-                f"{source.name} has changed in its first {start.line:,} lines, which the run has learned; "
-                "restore the file, or start a new run"
+                f"the first {start.line:,} lines of {source.name} have changed since the run learned from "
+                "them; restore the file, or start a new run"
             )
 
     def _buffers_for(self, size: int) -> ParseBuffers:
         """Return buffers for more than `size` bytes."""
         if size >= self._block:
-            return ParseBuffers(min(2 * size, self._longest), self._block)
+            return ParseBuffers(min(2 * size, self._max_line), self._block)
         return self._free.pop() if self._free else ParseBuffers(self._block, self._block)
 
     def _enlarged(self, buffers: ParseBuffers, source: Input, number: int) -> ParseBuffers:
-        """Return larger buffers that begin with the text of `buffers`, a part of one line."""
-        if buffers.size == self._longest:
+        """Return larger buffers that begin with the text in `buffers`, an incomplete line."""
+        if buffers.size == self._max_line:
             length = buffers.size
             rest = bytearray(2**16)
             while count := source.readinto(memoryview(rest)):

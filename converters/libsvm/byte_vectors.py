@@ -14,7 +14,7 @@ from numba.core import types
 intrinsic: Any = numba.extending.intrinsic  # Any, because calls do not have the Python signature
 
 SPAN = 32  # bytes tested by `non_digits` and `blanks`
-MARGIN = SPAN + 8  # bytes of the array that must follow each position
+MARGIN = SPAN + 8
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _BYTES = ir.VectorType(ir.IntType(8), SPAN)
@@ -48,7 +48,7 @@ def load_word(typing, text, at):
 
 
 def _mask(compare):
-    """Generate a uint64 whose bit i is set if ``compare(builder, bytes)`` holds for ``text[at + i]``."""
+    """Return a code generator: bit i of a uint64 is set if ``compare`` holds for ``text[at + i]``."""
 
     def generate(context, builder, signature, args):
         block = _loaded(context, builder, signature, args, _BYTES)

@@ -9,15 +9,12 @@ import numpy as np
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
-_LINE_BITS = 40  # lower bits, for the line, of an integer that packs input and line
+_LINE_BITS = 40  # low bits that hold the line, in an integer of input and line
 _BYTES_PER_GROUP = 64  # number, line, and temporary arrays of `check`
 
 
 class GroupStarts:
-    """First lines of all groups in the inputs, to detect a group that begins twice.
-
-    The first lines may take `memory` bytes. `count` is the number of groups so far.
-    """
+    """First lines of all groups, in at most `memory` bytes, to detect groups that begin twice."""
 
     def __init__(self, memory: int) -> None:
         self.count = 0
@@ -27,7 +24,7 @@ class GroupStarts:
         self._places: list[np.ndarray] = []
 
     def add(self, qid: np.ndarray, source: int, lines: np.ndarray) -> None:
-        """Add the groups of the next rows, which are at `lines` of input number `source`."""
+        """Add the groups `qid` of the next rows, which are in the given `lines` of input number `source`."""
         first = np.flatnonzero(np.diff(qid, prepend=self._last))
         if len(first) == 0:
             return
@@ -37,7 +34,7 @@ class GroupStarts:
         self._places.append((np.int64(source) << _LINE_BITS) + lines[first])
         if self.count * _BYTES_PER_GROUP > self._memory:
             raise PlanError(
-                f"{self.count:,} groups of rows so far, too many for the memory limit",
+                f"there are already {self.count:,} groups of rows, too many for the memory limit",
                 needed_memory=2 * self.count * _BYTES_PER_GROUP,
             )
 
@@ -46,46 +43,46 @@ class GroupStarts:
         if self.count == 0:
             return
         groups, places = np.concatenate(self._groups), np.concatenate(self._places)
-        again = np.setdiff1d(np.arange(self.count), np.unique(groups, return_index=True)[1])
-        if len(again) == 0:
+        repeated = np.setdiff1d(np.arange(self.count), np.unique(groups, return_index=True)[1])
+        if len(repeated) == 0:
             return
-        group = groups[again[0]]
-        place, begun = places[again[0]], places[np.argmax(groups == group)]
-        where = [f"{inputs[at >> _LINE_BITS]}, line {at % 2**_LINE_BITS}" for at in (place, begun)]
+        group = groups[repeated[0]]
+        place, first_place = places[repeated[0]], places[np.argmax(groups == group)]
+        where = [f"{inputs[at >> _LINE_BITS]}, line {at % 2**_LINE_BITS}" for at in (place, first_place)]
         raise InputError(
-            f"{where[0]}: the group qid:{group} begins again; it began in {where[1]}, and other "
-            "rows came between; the rows of a group must stand together"
+            f"{where[0]}: the group qid:{group} begins again after other rows, but it already began in "
+            f"{where[1]}; put the rows of each group together"
         )
 
 
 def whole_groups(batches: Iterator[Rows], memory: int) -> Iterator[Rows]:
-    """Yield batches that divide no group; the rows of a group wait until the next group begins.
+    """Yield batches of whole groups; the rows of a group wait until the next group begins.
 
-    Raises `PlanError` if waiting rows of several batches take more than half of `memory` bytes.
+    Raises `PlanError` if the waiting rows come from several batches and take more than `memory` / 2 bytes.
     """
-    held: list[Rows] = []
+    waiting: list[Rows] = []
     size = 0
     for rows in batches:
         qid = rows.qid
-        if held and qid[0] != held[-1].qid[-1]:
-            yield joined(held)
-            held, size = [], 0
+        if waiting and qid[0] != waiting[-1].qid[-1]:
+            yield joined(waiting)
+            waiting, size = [], 0
         begins = np.flatnonzero(qid[1:] != qid[:-1]) + 1
         if len(begins):
             last = int(begins[-1])
-            yield joined([*held, row_span(rows, 0, last)])
+            yield joined([*waiting, row_span(rows, 0, last)])
             rows = row_span(rows, last, rows.n_rows)
-            held, size = [], 0
-        held.append(rows)
+            waiting, size = [], 0
+        waiting.append(rows)
         size += rows.nbytes
-        if 2 * size > memory and len(held) > 1:
+        if 2 * size > memory and len(waiting) > 1:
             raise PlanError(
-                f"the group qid:{rows.qid[0]} has {sum(each.n_rows for each in held):,} rows so far, "
+                f"the group qid:{rows.qid[0]} already has {sum(batch.n_rows for batch in waiting):,} rows, "
                 "too many for the memory limit",
-                remedy=Remedy("check that qid names groups of rows; if it does, raise {}", Option("memory")),
+                remedy=Remedy("check that qid names groups of rows and, if so, raise {}", Option("memory")),
             )
-    if held:
-        yield joined(held)
+    if waiting:
+        yield joined(waiting)
 
 
 def joined(parts: list[Rows]) -> Rows:

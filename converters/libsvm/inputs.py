@@ -24,13 +24,13 @@ from streamsvm.store.kinds import MAGIC_SIZE, STDIN, compression_of
 
 # Compressed text is decoded in bounded pieces, because 500 bytes can expand to gigabytes.
 _MAX_DECODED = 2**20  # bytes decoded at a time, if the decoder supports a limit
-_READ_SIZE = 4096  # compressed bytes read at a time
-_MAX_WINDOW = 2**27  # bytes of memory for the window of a decoder
-_POLL_SECONDS = 0.2  # between calls of `waiting`
+_READ_SIZE = 4096
+_MAX_WINDOW = 2**27  # maximum memory for the window of a decoder, in bytes
+_POLL_SECONDS = 0.2
 
 
 class Compression(NamedTuple):
-    """Compression format: name, decoder factory, and number of bytes passed to a decoder at a time."""
+    """Compression format: name, function that makes a decoder, and bytes passed to it at a time."""
 
     name: str
     decoder: Callable[[], Any]
@@ -54,15 +54,15 @@ _DECODERS = {
 class Input(io.RawIOBase):
     """Text of one input as a file object, read once from beginning to end.
 
-    `size` is the number of bytes read so far, before decompression. Raises `InputError` if the input is
-    missing or unreadable, or if compressed data is truncated or damaged.
+    `size` counts the bytes read so far, before decompression. Raises `InputError` if the input cannot be
+    read, or if compressed data is truncated or damaged.
 
     Parameters
     ----------
     path : str or Path
         File, or "-" for standard input: plain text, or text compressed by gzip, bzip2, xz or zstd.
     hashes_text : bool
-        Whether plain text is hashed here, or by the consumer; see `record`.
+        Whether this object hashes plain text; otherwise the consumer must hash it (see `record`).
     waiting : callable, optional
         Function called while a pipe is silent. It can end the wait by an exception; a signal alone cannot,
         because Python retries the read.
@@ -77,37 +77,37 @@ class Input(io.RawIOBase):
         self._waiting = waiting
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256: Any = hashlib.sha256()
-        self._held = memoryview(b"")  # text not yet returned
-        self._decoded: Iterator[bytes] | None = None  # decoded pieces of compressed text
+        self._pending = memoryview(b"")
+        self._decoded: Iterator[bytes] | None = None
         check_local(path, InputError)
         try:
             with os_errors_as(InputError, self.name, "read"):
                 # Standard input stays open. Unbuffered reads return the data of a pipe at once.
-                given = sys.stdin.fileno() if str(path) == STDIN else path
-                self._file = open(given, "rb", buffering=0, closefd=given is path)  # noqa: SIM115
+                source = sys.stdin.fileno() if str(path) == STDIN else path
+                self._file = open(source, "rb", buffering=0, closefd=source is path)  # noqa: SIM115
         except ValueError as error:  # standard input is closed
             raise InputError(f"{self.name} cannot be read: {error}") from None
-        begin = b""
+        head = b""
         try:
             status = os.fstat(self._file.fileno())
             ends = self._file.isatty() or status.st_rdev == os.stat(os.devnull).st_rdev
             if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not ends):
-                raise InputError(f"{self.name} is a device, which may have no end; give a file or a pipe")
+                raise InputError(f"{self.name} is a device, which may never end; use a file or a pipe")
             if stat.S_ISREG(status.st_mode):
                 self._waiting = None
-            # MAGIC_SIZE bytes fit in a short line, after which the writer of a pipe may pause.
-            while len(begin) < MAGIC_SIZE and (more := self._read_stored(MAGIC_SIZE - len(begin))):
-                begin += more
+            # MAGIC_SIZE bytes are no longer than a short line, after which the writer of a pipe may pause.
+            while len(head) < MAGIC_SIZE and (more := self._read_stored(MAGIC_SIZE - len(head))):
+                head += more
         except BaseException:
             self.close()
             raise
-        compression = compression_of(begin)
+        compression = compression_of(head)
         if compression is None:
-            self._held = memoryview(begin)
+            self._pending = memoryview(head)
             if not hashes_text:
                 self._sha256 = None
         else:
-            self._decoded = self._decode(_DECODERS[compression], begin)
+            self._decoded = self._decode(_DECODERS[compression], head)
 
     def close(self) -> None:
         super().close()
@@ -119,24 +119,21 @@ class Input(io.RawIOBase):
 
     def readinto(self, space: Any) -> int:
         """Fill the front of `space` with text; return the number of bytes written, 0 at the end."""
-        if self._decoded is None and not self._held:
+        if self._decoded is None and not self._pending:
             return self._stored_into(space)
-        while not self._held and (text := next(self._decoded or iter(()), None)) is not None:
-            self._held = memoryview(text)
-        count = min(len(self._held), len(space))
-        space[:count] = self._held[:count]
-        self._held = self._held[count:]
+        while not self._pending and (text := next(self._decoded or iter(()), None)) is not None:
+            self._pending = memoryview(text)
+        count = min(len(self._pending), len(space))
+        space[:count] = self._pending[:count]
+        self._pending = self._pending[count:]
         return count
 
     def would_wait(self) -> bool:
         """Return True if the next read would wait for the writer of a pipe; files never wait."""
-        return not self._held and not select.select([self._file], [], [], 0)[0]
+        return not self._pending and not select.select([self._file], [], [], 0)[0]
 
     def record(self, sha256: Any = None) -> InputFile:
-        """Return name, size and SHA-256 of the input, once it is read to its end.
-
-        `sha256` is the hash object of the consumer, for plain text that was not hashed here.
-        """
+        """Return name, size and SHA-256 of the whole input; `sha256` is the hash object of the consumer."""
         return InputFile(self._base, self.size, (self._sha256 or sha256).hexdigest())
 
     def _decode(self, format: Compression, stored: bytes) -> Iterator[bytes]:
@@ -149,7 +146,7 @@ class Input(io.RawIOBase):
                     stored = stored or self._read_stored(_READ_SIZE)
                     if not stored:
                         raise InputError(
-                            f"{self.name}: the {format.name} data is truncated; fetch the file again"
+                            f"{self.name}: the {format.name} data is truncated; download the file again"
                         )
                     piece, stored = stored[: format.piece], stored[format.piece :]
                 yield self._decompress(decoder, piece, format.name)
@@ -163,8 +160,8 @@ class Input(io.RawIOBase):
             return decoder.decompress(piece, *limit)
         except MemoryError:
             raise
-        except Exception as error:  # the errors of the libraries have no common base class
-            problem = f"the {name} data is damaged ({error}); fetch the file again"
+        except Exception as error:  # the decoders raise errors without a common base class
+            problem = f"the {name} data is damaged ({error}); download the file again"
             if "memory" in str(error).lower():
                 problem = (
                     f"decompressing this {name} data needs more than {format_size(_MAX_WINDOW)}; "
@@ -188,7 +185,7 @@ class Input(io.RawIOBase):
 
 
 def total_size(paths: list[str | Path]) -> int | None:
-    """Return the total bytes of all inputs, or None if a size is unknown (standard input, a pipe).
+    """Return the total size of all inputs in bytes, or None if one is unknown (standard input, a pipe).
 
     Warns about each empty file, unless all are empty. Raises `InputError` if an input cannot be read.
     """

@@ -29,7 +29,7 @@ class BlockLabels(NamedTuple):
     at: np.ndarray
     indptr: np.ndarray
 
-    def of_rows(self, kept: np.ndarray) -> BlockLabels:
+    def select_rows(self, kept: np.ndarray) -> BlockLabels:
         """Return the labels of the rows selected by the mask `kept`."""
         counts = np.diff(self.indptr)
         labels = np.repeat(kept, counts)
@@ -38,17 +38,14 @@ class BlockLabels(NamedTuple):
 
 
 def read_labels(text: np.ndarray, parsed: Parsed, n_rows: int, *, lists: bool) -> BlockLabels:
-    """Return the labels of rows; mark rows with an invalid label as faulty.
-
-    With `lists`, commas separate the labels of a row.
-    """
+    """Return the labels of rows, split at commas with `lists`; mark rows with invalid labels as faulty."""
     rows = np.flatnonzero(~parsed.faulty[:n_rows] & (parsed.label_end[:n_rows] > parsed.label_at[:n_rows]))
     at, end = parsed.label_at[rows], parsed.label_end[rows]
     if lists and len(rows):
         commas = at[0] + np.flatnonzero(text[at[0] : end[-1]] == COMMA)
-        found = np.searchsorted(at, commas, "right") - 1
-        inside = commas < end[found]
-        rows = np.sort(np.concatenate([rows, rows[found[inside]]]))
+        owners = np.searchsorted(at, commas, "right") - 1
+        inside = commas < end[owners]
+        rows = np.sort(np.concatenate([rows, rows[owners[inside]]]))
         at = np.sort(np.concatenate([at, commas[inside] + 1]))
         end = np.sort(np.concatenate([end, commas[inside]]))
     texts, numbers = distinct_texts(text, at, end)
@@ -56,24 +53,24 @@ def read_labels(text: np.ndarray, parsed: Parsed, n_rows: int, *, lists: bool) -
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
     labels = BlockLabels(names, numbers, at, indptr)
     if None in names:
-        wrong = [number for number, name in enumerate(names) if name is None]
-        parsed.faulty[rows[np.isin(numbers, wrong)]] = True
+        invalid = [number for number, name in enumerate(names) if name is None]
+        parsed.faulty[rows[np.isin(numbers, invalid)]] = True
     return labels
 
 
 def distinct_texts(text: np.ndarray, at: np.ndarray, end: np.ndarray) -> tuple[list[bytes], np.ndarray]:
-    """Return the distinct texts ``text[at:end]``, which have no zero bytes, and the position of each."""
+    """Return the distinct strings among ``text[at:end]``, which have no zero bytes, and a number for each."""
     texts: list[bytes] = []
     numbers = np.empty(len(at), np.int64)
     widths = np.maximum(end - at, 8)
-    # One width at a time, so that copies are no larger than the text.
+    # Strings of one width at a time, so copies are no larger than the text.
     for width in [8, *np.unique(widths[widths > 8]).tolist()]:
         rows = np.flatnonzero(widths == width)
         windows = np.ndarray(len(text) - width + 1, f"S{width}" if width > 8 else "<u8", text, strides=(1,))
         words = windows[at[rows]]
         if width == 8:
             words &= _ALL_BITS >> (64 - 8 * (end - at)[rows]).astype(np.uint64)
-        found, inverse = np.unique(words, return_inverse=True)
+        distinct, inverse = np.unique(words, return_inverse=True)
         numbers[rows] = len(texts) + inverse
-        texts += found.view(f"S{width}").tolist()
+        texts += distinct.view(f"S{width}").tolist()
     return texts, numbers

@@ -53,7 +53,7 @@ class Parsed(NamedTuple):
     ----------
     indices, values : ndarray of int64 and float64, one entry per value
         Indices as written in the text, and values.
-    begin, end : ndarray of int64, one entry per row, as all arrays below
+    begin, end : ndarray of int64; like all arrays below, with one entry per row
         The values of the row are ``values[begin:end]``.
     line : line number within the block, from 0
     line_at, label_at, label_end : offsets into the text
@@ -95,10 +95,9 @@ def is_end(text, at):
 
 @compiled
 def read_label(text, at, lists):
-    """Read the label at text[at:]; with `lists`, commas separate several labels.
+    """Read the label at text[at:], or with `lists` several labels separated by commas.
 
-    Returns whether the label has no control characters, colons or misplaced commas, and its end offset. UTF-8
-    is not checked.
+    Returns (valid, end). Control characters, colons and misplaced commas are invalid; UTF-8 is not checked.
     """
     part, good = at, True
     while not is_end(text, at):
@@ -113,7 +112,7 @@ def read_label(text, at, lists):
 
 @compiled
 def read_qid(text, at):
-    """Return the end of a qid:N token at text[at:], `at` without one; and N, -1 if out of range."""
+    """Return (end, N) of a qid:N token at text[at:]; end is `at` without a token, N is -1 if out of range."""
     if text[at] != LETTER_Q or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != COLON:
         return at, np.int64(-1)
     stop = at + 4
@@ -137,8 +136,8 @@ def read_qid(text, at):
 def parse(text, at, end, rules, out):
     """Parse whole lines of text[at:end] into `out` (see `Parsed`), until its row arrays are full.
 
-    Rows that break one of the `rules` are marked as faulty and keep no values. Returns the offset where the
-    next call continues, the number of lines read, and the number of rows written.
+    Rows that break a rule are marked as faulty and get no values. Returns the offset where the next call
+    continues, the number of lines read, and the number of rows written.
     """
     line, row, size = 0, 0, 0
     usual_end = len(text) - MARGIN

@@ -1,7 +1,6 @@
 """Compiled reading of decimal numbers from text, correctly rounded to float64.
 
-Text is a uint8 array whose last used byte is a newline. Loops stop at a newline, so scans need no bounds
-check.
+Text is a uint8 array whose last used byte is a newline. Loops stop at it, so they need no bounds check.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ inlined = functools.partial(jit.inlined, fastmath=False)
 NEWLINE, SPACE, COLON = 10, 32, 58
 PLUS, MINUS, POINT, ZERO, NINE = 43, 45, 46, 48, 57
 
-# -- numbers of any form ---------------------------------------------------------------------------
-
 BAD_NUMBER, NUMBER, UNDECIDED = range(3)
 
-EXACT_POWERS = 10.0 ** np.arange(23)  # powers of ten that are exact in float64
+EXACT_POWERS = 10.0 ** np.arange(23)
 MAX_POWER = 270  # largest decimal exponent for which products neither overflow nor lose bits
 
 
@@ -41,7 +38,7 @@ def _powers_of_ten() -> np.ndarray:
 POWERS_OF_TEN = _powers_of_ten()
 SPLITTER = 2.0**27 + 1
 U0, U1, U10, U32 = (np.uint64(n) for n in (0, 1, 10, 32))
-LARGEST_EXACT = np.uint64(2**53)  # all integers up to here are exact in float64
+LARGEST_EXACT = np.uint64(2**53)
 
 
 @compiled
@@ -56,8 +53,8 @@ def halves(x):
 def nearest_float(digits, power):
     """Return the float64 nearest to digits * 10**power, and whether this is certain; `digits` is a uint64.
 
-    The product of two sums of two float64 (Dekker 1971) is accurate to more than 98 bits. Numbers almost
-    midway between two floats stay undecided.
+    Both factors are sums of two float64, so their product (Dekker 1971) is accurate to more than 98 bits. The
+    result is uncertain only for numbers almost midway between two floats, or a `power` beyond `MAX_POWER`.
     """
     if abs(power) > MAX_POWER:
         return 0.0, False
@@ -75,8 +72,8 @@ def nearest_float(digits, power):
 def read_number(text, at):
     """Read [+-]digits[.digits][e[+-]digits] at text[at:].
 
-    Returns (BAD_NUMBER | NUMBER | UNDECIDED, value, end). If the nearest float64 is not certain (UNDECIDED),
-    the caller uses Python's float().
+    Returns (BAD_NUMBER | NUMBER | UNDECIDED, value, end). With UNDECIDED, the nearest float64 is not certain,
+    and the caller must use Python's float().
     """
     negative = text[at] == MINUS
     if negative or text[at] == PLUS:
@@ -96,7 +93,7 @@ def read_number(text, at):
         at += 1
     if not seen:
         return BAD_NUMBER, 0.0, at
-    if text[at] == 101 or text[at] == 69:  # e, E
+    if text[at] == 101 or text[at] == 69:
         at += 1
         sign = 1
         if text[at] == MINUS or text[at] == PLUS:
@@ -126,8 +123,6 @@ def read_number(text, at):
     return NUMBER, -value if negative else value, at
 
 
-# -- the fast path: pairs in the usual form ---------------------------------------------------------
-
 POWERS = np.array([10**power for power in range(17)], dtype=np.uint64)
 ASCII_ZEROS = np.uint64(0x3030303030303030)
 BYTE_PAIRS = np.uint64(0x000000FF000000FF)
@@ -150,27 +145,27 @@ def read_pair(text, at):
 
     In the usual form, index and whole part have 1 to 8 digits each, at most 16 digits follow the point, there
     is no exponent, and the pair is shorter than `SPAN` bytes. `MARGIN` bytes must be readable. One comparison
-    of all bytes finds the end, and the next pair depends only on this end, so the processor works on several
-    pairs at a time.
+    of all bytes finds the end of the pair. Reading the next pair depends only on this end, so the processor
+    works on several pairs at a time.
 
     Returns whether the pair has the usual form (otherwise it is not read), its index, its value, and its end.
     """
     last = blanks(text, at)
     end = first_bit(last)
-    others = non_digits(text, at) & ~last & (last - U1)  # colon, sign and point of the pair
-    if others == U0:
+    marks = non_digits(text, at) & ~last & (last - U1)  # colon, sign and point of the pair
+    if marks == U0:
         return False, np.int64(0), 0.0, at
-    colon = first_bit(others)
-    others &= others - U1
+    colon = first_bit(marks)
+    marks &= marks - U1
     negative = load_byte(text, at + colon + 1) == MINUS
-    others &= others - np.uint64(negative)
+    marks &= marks - np.uint64(negative)
     begin = colon + 1 + negative
     stop, places = end, 0
-    if others != U0:
-        stop = first_bit(others)
+    if marks != U0:
+        stop = first_bit(marks)
         places = end - stop - 1
         if (
-            load_byte(text, at + stop) != POINT or others & (others - U1) != U0
+            load_byte(text, at + stop) != POINT or marks & (marks - U1) != U0
             or np.uint64(places - 1) >= U16
         ):  # fmt: skip
             return False, np.int64(0), 0.0, at

@@ -12,7 +12,7 @@ from streamsvm_converters.libsvm.lines import MAX_GROUP, MAX_INDEX, Rules
 from streamsvm.base.text import CONTROL
 from streamsvm.errors import Call, Option, Remedy
 
-_MAX_TOKEN = 40  # characters of a token in messages
+_MAX_TOKEN = 40
 _TOKEN = re.compile(rb"[^ \t]+")
 _QID = re.compile(rb"qid:([+-]?)([0-9]+)")
 _PAIR = re.compile(rb"([0-9]+):(.*)", re.DOTALL)
@@ -20,17 +20,14 @@ _VALUE = re.compile(rb"[ \t][0-9]+:([^ \t]+)")
 _NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TABLE = re.compile(rb"[^:\x00-\x08\x0a-\x1f\x7f]*[,;\t][^:\x00-\x08\x0a-\x1f\x7f]*")
 _CONTROL = re.compile(f"[{CONTROL}]")
-_SEVERAL_LABELS = Remedy("{} reads several labels a row", Option("multilabel", True))
+_SEVERAL_LABELS = Remedy("{} reads several labels per row", Option("multilabel", True))
 _STORE_OF_SETS = Remedy(
-    "{} makes a store of rows with several labels", Call("convert", options=(Option("multilabel", True),))
+    "{} makes a store with several labels per row", Call("convert", options=(Option("multilabel", True),))
 )
 
 
 class Fault(NamedTuple):
-    """Fault of a line: offset and text of a token, the problem, and a remedy.
-
-    `skips` is False if other rows have the same fault, so that skipping the row does not help.
-    """
+    """Fault of a line; `skips` is False if other lines share the fault, so skipping rows does not help."""
 
     at: int
     token: bytes
@@ -40,7 +37,7 @@ class Fault(NamedTuple):
 
 
 def show(token: bytes) -> str:
-    """Return `token` in quotes, on one line, and cut if it is long."""
+    """Return `token` in quotes, on one line, shortened if it is long."""
     text = repr(token.decode("utf-8", "backslashreplace"))
     return text if len(text) <= _MAX_TOKEN else f"{text[:_MAX_TOKEN]}..."
 
@@ -60,18 +57,15 @@ def values_of(line: bytes) -> list[float]:
 
 
 def find_fault(line: bytes, rules: Rules, *, streams: bool = False) -> Fault:
-    """Return the first fault of a line that is known to have one.
-
-    With `streams`, the rows go to online training, which does not support several labels.
-    """
+    """Return the first fault of a faulty line; with `streams`, the remedy is for online training."""
     content = _content(line)
     fault = next(_faults(content, rules, _STORE_OF_SETS if streams else _SEVERAL_LABELS))
     if not rules.lists and _TABLE.fullmatch(content.rstrip()):
         problem = (
-            "is not LIBSVM text: the line looks like a table, such as CSV; a line should be "
+            "is not LIBSVM text: the line looks like a table, such as CSV, but should be "
             "`label index:value index:value ...`, with integer indices"
         )
-        remedy = Remedy("if it is one, give {}", Option("format", "csv"))
+        remedy = Remedy("if the file is a table, use {}", Option("format", "csv"))
         return fault._replace(problem=problem, remedy=remedy, skips=False)
     return fault
 
@@ -88,24 +82,24 @@ def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault
     if not (rules.lists and line[:1] in (b" ", b"\t")):
         del tokens[0]
         if b":" in first:
-            blank = ", and one without a label begins with a blank" if rules.lists else ""
-            yield Fault(start, first, f"is where the label should be; a line starts with its label{blank}")
+            blank = ", or with a blank if it has no label" if rules.lists else ""
+            yield Fault(start, first, f"has a colon, but a line must start with a label{blank}")
         if not rules.lists and b"," in first:
             yield Fault(start, first, "is a label with a comma", several_labels, skips=False)
         if not all(first.split(b",")):
-            yield Fault(start, first, "has an empty label beside a comma")
+            yield Fault(start, first, "has an empty label before or after a comma")
         if label_of(first) is None:
             yield Fault(start, first, "is a label that is not UTF-8, or has a control character")
     previous, groups = -1, 0
     sums: dict[int, float] = {}
     dtype, remedy = "float64", None
     if math.isfinite(rules.too_large):
-        dtype, remedy = "float32", Remedy("try {}", Option("dtype", "float64"))
+        dtype, remedy = "float32", Remedy("use {}", Option("dtype", "float64"))
     for at, token in tokens:
         if qid := _QID.fullmatch(token):
             groups += 1
             if rules.groups and groups > 1:
-                yield Fault(at, token, "is a second qid of its row")
+                yield Fault(at, token, "is the second qid of its row")
             if rules.groups and _whole(qid[2]) > (0 if qid[1] == b"-" else MAX_GROUP):
                 yield Fault(at, token, f"is a qid outside 0..{MAX_GROUP}")
             continue
@@ -121,23 +115,23 @@ def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault
         if index > MAX_INDEX:
             yield Fault(at, token, f"has an index above {MAX_INDEX}, the largest that a store can hold")
         if index < rules.lowest:
-            problem = f"has index 0, but indices start at {rules.lowest} here"
+            problem = f"has index 0, but the indices of this input start at {rules.lowest}"
             yield Fault(at, token, problem, Remedy("check {}", Option("index_base")))
         if index == previous and not rules.fix:
             sums_them = Remedy("{} sums duplicates", Option("on_error", "fix"))
-            yield Fault(at, token, "repeats the index before it", sums_them)
+            yield Fault(at, token, "repeats the previous index", sums_them)
         if index < previous and not rules.fix:
             sorts = Remedy("{} sorts such rows", Option("on_error", "fix"))
-            yield Fault(at, token, "has a lower index than the one before it", sorts)
+            yield Fault(at, token, "has a lower index than the previous pair", sorts)
         if abs(value) >= rules.too_large:
             yield Fault(at, token, f"is too large for {dtype}", remedy)
         previous = index
         sums[index] = sums.get(index, 0.0) + value
     if rules.groups and not groups:
-        yield Fault(start, first, "begins a row without qid:, which names the group that each row belongs to")
+        yield Fault(start, first, "begins a row without qid:N, the number of its group")
     if max(map(abs, sums.values()), default=0.0) >= rules.too_large:
         yield Fault(
-            start, first, f"begins a row whose duplicates sum to too much for {dtype}; scale the data"
+            start, first, f"begins a row with a sum of duplicates too large for {dtype}; scale the data"
         )
     yield Fault(start, first, "begins a row whose squared norm overflows; scale the data")
 

@@ -1,4 +1,4 @@
-"""State of reading text, which a run records to resume: position, statistics, and inputs read."""
+"""State of a text reader, which a run records to resume: position, statistics, and inputs read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 if TYPE_CHECKING:
     from streamsvm.data.rows import Rows
 
-MAX_FIRST_ERRORS = 5  # kept messages about skipped rows
+MAX_FIRST_ERRORS = 5
 
 
 class InputFile(NamedTuple):
-    """Input read to its end: its name, and the size and hash of its stored bytes."""
+    """Record of an input that was read to its end: name, and size and SHA-256 of the stored bytes."""
 
     name: str
     size: int
@@ -30,16 +30,9 @@ class InputFile(NamedTuple):
 
 
 class LinePosition(NamedTuple):
-    """Position between two lines of the inputs.
+    """Position between two lines of input number `source`, after `row` rows in all inputs.
 
-    Attributes
-    ----------
-    source : int
-        Number of the input, from 0.
-    text, line, sha256
-        Bytes and lines of decoded text of this input before the position, and the hash of this text.
-    row : int
-        Number of rows of all inputs before the position.
+    Before the position, this input has `text` bytes and `line` lines of decoded text, with hash `sha256`.
     """
 
     source: int = 0
@@ -56,10 +49,10 @@ class ReadCounts:
     Attributes
     ----------
     skipped, repaired, first_errors : int, int, list of str
-        Rows dropped by ``on_error`` "skip" or "fix"; rows sorted or summed by "fix"; messages about the first
-        five skipped rows.
+        Rows dropped by ``on_error`` "skip" or "fix"; rows whose pairs "fix" sorted or summed; messages about
+        the first five skipped rows.
     nnz, explicit_zeros, empty_rows, qids : int
-        Values kept; values that are zero in the dtype; rows without a non-zero value; ignored ``qid`` fields.
+        Values kept; dropped zeros; rows without a non-zero value; ignored ``qid`` fields.
     unseen_features, unseen_labels : int
         Values dropped because their feature is unknown; rows with an unknown label.
     bytes_read : int
@@ -79,7 +72,6 @@ class ReadCounts:
     bytes_read: int = 0
 
     def add(self, rows: Rows) -> None:
-        """Count yielded rows and their values."""
         self.rows += rows.n_rows
         self.nnz += len(rows.data)
         filled = rows.matrix.any(axis=1) if rows.dense else np.diff(rows.indptr) > 0
@@ -94,7 +86,7 @@ class ReadCounts:
 
 @dataclass
 class ReadingState:
-    """Position in the inputs, with the statistics and the complete inputs before it."""
+    """Position in the inputs, reading statistics, and the inputs that were read to their end."""
 
     place: LinePosition = field(default_factory=LinePosition)
     counts: ReadCounts = field(default_factory=ReadCounts)

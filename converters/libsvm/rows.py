@@ -15,17 +15,14 @@ allocating = functools.partial(jit.allocating, fastmath=False)
 
 @allocating
 def repair(parsed, n_rows, too_large):
-    """Sort the rows marked `unsorted` and sum their duplicates; return the number of repaired rows.
-
-    A row with an absolute sum of at least `too_large` is marked as faulty.
-    """
+    """Sort the `unsorted` rows and sum duplicates; return the number of rows repaired without a fault."""
     repaired = 0
     for row in range(n_rows):
         if parsed.faulty[row] or not parsed.unsorted[row]:
             continue
         begin, end = parsed.begin[row], parsed.end[row]
         indices, values = parsed.indices[begin:end], parsed.values[begin:end]
-        # A stable sort, so that duplicates are summed in the order of the text.
+        # The sort is stable, so duplicates are summed in the order of the text.
         order = np.argsort(indices, kind="mergesort")
         indices[:], values[:] = indices[order], values[order]
         last = 0
@@ -45,9 +42,9 @@ def repair(parsed, n_rows, too_large):
 
 @inlined
 def copy_values(parsed, begin, end, base, data, indices):
-    """Write the values of a row and their indices less `base`; return the number of zeros."""
+    """Write the values of a row, and its indices minus `base`; return the number of zeros."""
     zeros = 0
-    for slot in range(end - begin):  # no branch, so that the loop is vectorised
+    for slot in range(end - begin):  # no branch, so the loop is vectorised
         indices[slot] = parsed.indices[begin + slot] - base
         data[slot] = parsed.values[begin + slot]
         zeros += data[slot] == 0.0
@@ -58,15 +55,14 @@ def copy_values(parsed, begin, end, base, data, indices):
 def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
     """Write the valid rows as CSR arrays in their dtypes, with `base` subtracted from the indices.
 
-    Features beyond `last_index` and values that round to zero are dropped. Rows whose squared norm overflows
-    are marked as faulty. `norm2` gets one entry per kept row, `indptr` one more. The dtype of `indices` must
-    hold the largest index.
+    Indices above `last_index` and values that round to zero are dropped. Rows whose squared norm overflows
+    become faulty. `norm2` gets one entry per kept row, `indptr` one more. `indices` needs a dtype that fits.
 
     Returns
     -------
     qids : number of qid fields in the kept rows
-    zeros, unseen : numbers of values dropped because they are zero, or because of their feature
-    smallest, largest : extreme indices of the kept rows (MAX_INDEX, -1 if none), dropped values included
+    zeros, unseen : numbers of values dropped because they are zero, or because their feature is unknown
+    smallest, largest : extreme indices of the kept rows, also of dropped values; MAX_INDEX and -1 if none
     largest_row : row with the largest index
     """
     size, kept, qids, zeros, unseen = 0, 0, 0, 0, 0
@@ -82,7 +78,7 @@ def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
         row_size, row_zeros, row_unseen, total = size, 0, 0, 0.0
         if last <= last_index:
             row_zeros = copy_values(parsed, begin, end, base, data[size:], indices[size:])
-        if last > last_index or row_zeros > 0:  # drop values one by one
+        if last > last_index or row_zeros > 0:
             row_zeros = 0
             for slot in range(begin, end):
                 if parsed.indices[slot] > last_index:

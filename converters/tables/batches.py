@@ -20,69 +20,63 @@ from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
 from streamsvm.store.kinds import MAGIC_SIZE, compression_of
 from streamsvm.store.parquet import open_parquet, row_bytes
 
-OfDates = Mapping[str, bool]  # column name -> whether its numbers encode dates
+HasDates = Mapping[str, bool]  # name of a number column -> whether its numbers encode dates
 _DELIMITERS = ",\t;|"
 _DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-_MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text parsed at a time
+_MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22
 _BLOCK_FACTOR = 32  # bytes of memory per byte of parsed text: blocks read ahead, strings, encoded rows
-_PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22  # maximum rows, and bytes of text, of a Parquet batch
-_PAGE_ROWS = 2**10  # rows after which pyarrow ends a page of long texts
-_LONG_TEXTS = 2**16  # bytes above which a dictionary is decoded
+_PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22  # maximum rows and bytes of strings in a Parquet batch
+_PAGE_ROWS = 2**10  # rows after which pyarrow ends a page of long strings
+_LONG_TEXTS = 2**16  # bytes of a dictionary above which its column is decoded
 
 
 def load_pyarrow() -> Any:
-    """Return the module pyarrow; raise `InputError`, which names the extra, if it is not installed."""
-    with extra(InputError, "tables are read by pyarrow", "tables"):
+    """Return the module pyarrow; raise an `InputError` that names the extra if it is not installed."""
+    with extra(InputError, "tables need pyarrow, which is not installed", "tables"):
         import pyarrow
     return pyarrow
 
 
 class Table:
-    """Table with typed columns.
-
-    `path` is the name in messages. `columns` maps names to pyarrow types. `index` lists the columns that name
-    the rows.
-    """
+    """Table: `columns` maps names to pyarrow types, and `index` lists the columns that name the rows."""
 
     path: Any
     columns: dict[str, Any]
     index: Sequence[str] = ()
 
     def check_has(self, names: Sequence[str]) -> None:
-        """Raise `InputError`, which lists the columns, unless the table has all of `names`."""
+        """Raise an `InputError` that lists the columns unless the table has all columns in `names`."""
         for name in names:
             if name not in self.columns:
                 raise InputError(
                     f"{self.path} has no column {_quoted(name)}; its columns are {listed(self.columns)}"
                 )
 
-    def check_holds(self, numbers: OfDates) -> None:
+    def check_holds(self, numbers: HasDates) -> None:
         """Raise `InputError` unless the columns in `numbers` hold numbers, or dates if the entry is True."""
-        for name, is_of_dates in numbers.items():
+        for name, has_dates in numbers.items():
             kind = self.columns[name]
-            if not ((is_date if is_of_dates else is_numeric)(kind) or load_pyarrow().types.is_null(kind)):
-                what = "dates" if is_of_dates else "numbers"
-                raise InputError(f"{self.path}: column {_quoted(name)} holds {kind}, where {what} are needed")
+            if not ((is_date if has_dates else is_numeric)(kind) or load_pyarrow().types.is_null(kind)):
+                what = "dates" if has_dates else "numbers"
+                raise InputError(f"{self.path}: column {_quoted(name)} must have {what}, not {kind}")
 
 
 class TableFile(Table):
     """Table in a file, whose columns are read in batches of rows.
 
-    In CSV and JSON lines, pyarrow infers the types from the first block. Integers become float64, because
-    later numbers may have fractions. The `index` is the stored index of a pandas DataFrame, or a first CSV
-    column without a name. `size` is the number of bytes read so far, before decompression. `source` is the
-    record of the file, once it is read to its end. `n_rows` is None if the file does not record the number of
-    rows.
+    In CSV and JSON lines, pyarrow infers the types from the first block of text. Integers become float64,
+    because later numbers may have fractions. `index` is the stored index of a pandas DataFrame, or a first
+    CSV column without a name. `size` is the number of bytes read so far, before decompression. `source` is
+    the record of the file, once it is read to its end. `n_rows` is None if the file does not record it.
 
-    Raises `InputError` if the file cannot be read, is not a table of this kind, or has two columns of the
-    same name.
+    Raises `InputError` if the file cannot be read, is not a table of this kind, or repeats a column name.
 
     Parameters
     ----------
     path : path
     kind : {"parquet", "csv", "tsv", "jsonl"}
     memory : int
-        Bytes for reading, half of all memory.
+        Memory for reading, in bytes.
     delimiter, decimal : str or None
         Field separator and decimal mark of CSV; None to detect them.
     """
@@ -99,23 +93,23 @@ class TableFile(Table):
         self.n_rows: int | None = None
         self.delimiter = delimiter or {"csv": "", "tsv": "\t"}.get(kind, ",")
         self.decimal = decimal or ""
-        self._stored: Any = None  # open file, before decompression
-        self._checked: CheckedText | None = None  # text of the open CSV file
+        self._stored: Any = None
+        self._checked: CheckedText | None = None
         self.columns: dict[str, Any] = {}
         self.index: list[str] = []
         with self._errors():
             pairs = self._schema()
-        twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
-        if twice:
-            raise InputError(f"{path}: several columns have the name {_quoted(twice[0])}; rename them")
+        repeated = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
+        if repeated:
+            raise InputError(f"{path}: several columns have the name {_quoted(repeated[0])}; rename them")
         self.columns = dict(pairs)
 
     @property
     def has_types(self) -> bool:
-        """True if the file stores which columns hold numbers."""
+        """True if the file itself stores which columns hold numbers."""
         return self.kind in ("parquet", "jsonl")
 
-    def batches(self, names: Sequence[str], numbers: OfDates) -> Iterator[Any]:
+    def batches(self, names: Sequence[str], numbers: HasDates) -> Iterator[Any]:
         """Yield record batches with the columns `names`, in this order.
 
         In CSV, columns in `numbers` are read as numbers, or as dates if the entry is True; all other columns
@@ -130,16 +124,16 @@ class TableFile(Table):
         if self.kind == "parquet":
             with open_parquet(self.path) as file:
                 self.n_rows = file.metadata.num_rows
-                of_pandas = file.schema_arrow.pandas_metadata
-                index = of_pandas.get("index_columns") if isinstance(of_pandas, dict) else ()
+                pandas_record = file.schema_arrow.pandas_metadata
+                index = pandas_record.get("index_columns") if isinstance(pandas_record, dict) else ()
                 index = index if isinstance(index, list) else ()  # a forged file may have another type
-                self.index = [each for each in index if isinstance(each, str)]  # a RangeIndex is a dict
+                self.index = [name for name in index if isinstance(name, str)]  # a RangeIndex is a dict
                 return [(field.name, field.type) for field in file.schema_arrow]
         if not self.delimiter:
             with self._text() as text:
                 first = (text.read(self._block).splitlines() or [b""])[0].decode("utf-8", "replace")
-            bare = re.sub('"[^"]*"', "", first)
-            self.delimiter = max(_DELIMITERS, key=bare.count)  # the first mark wins a tie
+            unquoted = re.sub('"[^"]*"', "", first)
+            self.delimiter = max(_DELIMITERS, key=unquoted.count)  # the first delimiter wins a tie
         marks = self.decimal or ("." if self.delimiter == "," else ".,")
         schemas = {}
         for mark in marks:
@@ -155,10 +149,10 @@ class TableFile(Table):
             return self._pa.float64()
         if is_date(inferred):  # later rows may have a time
             return self._pa.timestamp("us", getattr(inferred, "tz", None))
-        as_it_is = is_numeric(inferred) or (self.has_types and not self._pa.types.is_temporal(inferred))
-        return inferred if as_it_is else self._pa.string()
+        is_unchanged = is_numeric(inferred) or (self.has_types and not self._pa.types.is_temporal(inferred))
+        return inferred if is_unchanged else self._pa.string()
 
-    def _batches(self, names: list[str], numbers: OfDates) -> Iterator[Any]:
+    def _batches(self, names: list[str], numbers: HasDates) -> Iterator[Any]:
         if self.kind == "parquet":
             texts = [name for name in names if not self._pa.types.is_nested(self.columns[name])]
             with open_parquet(self.path, texts) as file:
@@ -176,7 +170,7 @@ class TableFile(Table):
                 for batch in file.iter_batches(rows, columns=names, use_threads=False):
                     done += batch.num_rows
                     self.size = total * done // max(1, file.metadata.num_rows)
-                    yield from _with_few_texts(batch.select(names))  # in the order of `names`
+                    yield from _with_few_texts(batch.select(names))
         else:
             with self._jsonl(names) if self.kind == "jsonl" else self._csv(names, numbers) as reader:
                 for batch in reader:
@@ -186,15 +180,15 @@ class TableFile(Table):
             self._check_quotes()
         self.source = InputFile.of(self.path)
 
-    def _csv(self, names: Sequence[str], numbers: OfDates) -> Any:
-        """Return a CSV reader of columns; without `names`, of all columns with inferred types."""
+    def _csv(self, names: Sequence[str], numbers: HasDates) -> Any:
+        """Return a CSV reader of the columns `names`; without names, of all columns with inferred types."""
         import pyarrow.csv
 
         pa, types, missing = self._pa, {}, sorted(MISSING_TEXTS)
         for name in names:
-            kind, usual = self.columns[name], pa.timestamp("us") if numbers.get(name) else pa.float64()
-            as_inferred = is_date(kind) if numbers.get(name) else pa.types.is_boolean(kind)
-            types[name] = pa.string() if name not in numbers else kind if as_inferred else usual
+            kind, default_type = self.columns[name], pa.timestamp("us") if numbers.get(name) else pa.float64()
+            keeps_type = is_date(kind) if numbers.get(name) else pa.types.is_boolean(kind)
+            types[name] = pa.string() if name not in numbers else kind if keeps_type else default_type
         self._checked = CheckedText(self._text(), self.delimiter)
         return pyarrow.csv.open_csv(
             self._checked,
@@ -218,27 +212,25 @@ class TableFile(Table):
         return pyarrow.json.open_json(self._text(), read_options=options, parse_options=parse)
 
     def _text(self) -> Any:
-        """Open the decompressed text as a pyarrow file."""
         self._stored = self._pa.OSFile(str(self.path))
         codec = compression_of(self._stored.read(MAGIC_SIZE))
         self._stored.seek(0)
         if codec == "xz":
             raise InputError(
-                f"{self.path} is compressed by xz, which pyarrow does not read; decompress it first"
+                f"{self.path} is compressed by xz, which pyarrow cannot read; decompress it first"
             )
         return self._stored if codec is None else self._pa.CompressedInputStream(self._stored, codec)
 
     def _check_quotes(self) -> None:
-        """Raise `InputError`, which names the line, if a quotation mark is not closed."""
         if self._checked is not None and self._checked.fault is not None:
             raise InputError(
                 f"{self.path}, line {self._checked.fault}: the quotation mark that opens a field here is not "
-                "closed; close it, or double it and enclose the field in marks"
+                "closed; close it, or double it and enclose the field in quotation marks"
             )
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of pyarrow into one-line errors about the file."""
+        """Convert errors of pyarrow to errors of one line that name the file."""
         pa = self._pa
         try:
             yield
@@ -260,40 +252,40 @@ class TableFile(Table):
                 r"In CSV column #(\d+): (row .*): .* error to (\w+).*?: (invalid value .*|expected .*)", text
             ):
                 name = list(self.columns)[int(found[1])]
-                holds = "dates" if found[3] == "timestamp" else "numbers"
+                what = "dates" if found[3] == "timestamp" else "numbers"
                 raise InputError(
-                    f"{self.path}, {found[2]}: column {_quoted(name)} holds {holds}: {printable(found[4])}",
+                    f"{self.path}, {found[2]}: column {_quoted(name)} needs {what}: {printable(found[4])}",
                     remedy=Remedy(
-                        "correct it, or take the column for categories with {}", Option("categorical", name)
+                        "correct it, or treat the column as categories with {}", Option("categorical", name)
                     ),
                 ) from None
             if self.kind == "jsonl" and ("unexpected field" in text.lower() or " changed from " in text):
                 raise InputError(
-                    f"{self.path}: a later line has a field, or a type of a value, that the first "
-                    f"{format_size(self._block)} do not have ({printable(text[:200])}); give all lines the "
-                    "same fields, each of one type"
+                    f"{self.path}: a later line has a field, or a type of a value, that does not occur in "
+                    f"the first {format_size(self._block)} ({printable(text[:200])}); use the "
+                    "same fields and types in all lines"
                 ) from None
             if "utf8" in text.lower() or "utf-8" in text.lower():
                 raise InputError(
                     f"{self.path} is not UTF-8 text ({printable(text[:200])}); "
-                    "iconv -f LATIN1 -t UTF-8 converts it, if it is Latin-1"
+                    "if it is Latin-1, convert it with iconv -f LATIN1 -t UTF-8"
                 ) from None
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
             mark = "" if self.has_types else self.delimiter  # unknown if the first line cannot be read
-            by = f" with {_DELIMITER_NAMES.get(mark, mark)}" if mark else ""
+            by = f" separated by {_DELIMITER_NAMES.get(mark, mark)}" if mark else ""
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
 
 
 def _with_few_texts(batch: Any) -> Iterator[Any]:
-    """Yield parts of a Parquet batch with texts of about `_PARQUET_TEXT` bytes, or of one row."""
+    """Yield slices of a Parquet batch, each with about `_PARQUET_TEXT` bytes of strings, or one row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if pa.types.is_dictionary(column.type):
-            of_rows = pc.binary_length(column.dictionary).take(column.indices)
-            sizes += of_rows.fill_null(0).to_numpy(zero_copy_only=False)
+            row_bytes_of_texts = pc.binary_length(column.dictionary).take(column.indices)
+            sizes += row_bytes_of_texts.fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(sizes)
     for start, stop in row_pieces(ends - sizes, int(sizes.sum()), _PARQUET_TEXT):
         columns = batch.slice(start, stop - start).columns
@@ -304,21 +296,20 @@ def _with_few_texts(batch: Any) -> Iterator[Any]:
 
 
 def is_numeric(kind: Any) -> bool:
-    """Return True for a type of numbers or booleans, also in a dictionary."""
+    """Return True if a pyarrow type, or the value type of a dictionary, is numeric or boolean."""
     types = load_pyarrow().types
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    of = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal
-    return any(each(kind) for each in of)
+    predicates = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal
+    return any(predicate(kind) for predicate in predicates)
 
 
 def is_date(kind: Any) -> bool:
-    """Return True for a type of dates or timestamps."""
     types = load_pyarrow().types
     return bool(types.is_date(kind) or types.is_timestamp(kind))
 
 
 def listed(names: Sequence[str] | dict[str, Any]) -> str:
-    """Return names as text, in quotes, and at most the first 20."""
+    """Return the names in quotes, joined by commas; only the first 20 are listed."""
     first = ", ".join(_quoted(name) for name in list(names)[:20])
     return first + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 

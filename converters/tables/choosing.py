@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.tables.batches import OfDates, TableFile, is_date, is_numeric, listed, load_pyarrow
+from streamsvm_converters.tables.batches import HasDates, TableFile, is_date, is_numeric, listed, load_pyarrow
 from streamsvm_converters.tables.columns import ColumnEncoder, category_text
 from streamsvm_converters.tables.encoding import DATE_UNITS, EncodedColumn, Encoding, TextEncoding
 
@@ -17,12 +17,12 @@ from streamsvm.base.decode import decode
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 
-MAX_CATEGORY_VALUES = 2**20  # over all categories; values are in memory and in records of stores and models
+MAX_CATEGORY_VALUES = 2**20  # in all columns together; the values are kept in memory, stores and models
 COLUMN_OPTIONS = ("drop", "categorical", "missing")
 TEXT_OPTIONS = ("analyzer", "ngrams", "bits")
-_MANY_CATEGORIES = 100  # above this number, a column may be free text
-# (table, names, numbers) -> tuples that begin with a record batch: columns `names` of labelled rows.
-Read = Callable[[TableFile, Sequence[str], OfDates], Iterable[tuple[Any, ...]]]
+_MANY_CATEGORIES = 100  # a column with more values may be free text
+# Function of (table, names, numbers) that yields tuples; each begins with a batch of labelled rows.
+Read = Callable[[TableFile, Sequence[str], HasDates], Iterable[tuple[Any, ...]]]
 
 
 def choose_encoding(
@@ -30,9 +30,8 @@ def choose_encoding(
 ) -> Encoding:
     """Choose the encoding of tables by the options and the column types; append remarks to `notes`.
 
-    Raises `InputError` if a table lacks a column of the options or of the first table, has additional
-    columns, or has a column that `_choose_columns` rejects. Raises `SettingsError` if an option does not
-    apply.
+    Raises `InputError` if a table lacks a column that the options name or the first table has, has additional
+    columns, or has a column that `_choose_columns` rejects; `SettingsError` if an option does not apply.
     """
     first = tables[0]
     for table in tables:
@@ -47,27 +46,27 @@ def choose_encoding(
             f"text of {listed(options.text)}: n-grams of {text.ngrams[0]} to {text.ngrams[1]} {words}, "
             f"hashed to 2^{text.bits} features"
         )
-    needs = "a column of text" if text is None else "columns"
+    needs = "if text names text columns" if text is None else "if columns names other columns"
     for name in options.changed(TEXT_OPTIONS if text is None else () if options.columns else COLUMN_OPTIONS):
-        raise SettingsError(f"{name} needs {needs}", setting=name)
-    asked = {options.label, options.hold_out_by, *options.drop, *options.columns, *options.categorical}
-    index = [] if text else sorted({name for table in tables for name in table.index} - asked)
+        raise SettingsError(f"{name} applies only {needs}", setting=name)
+    named = {options.label, options.hold_out_by, *options.drop, *options.columns, *options.categorical}
+    index = [] if text else sorted({name for table in tables for name in table.index} - named)
     if index:
         shown = listed([name or "(the first, without a name)" for name in index])
-        notes.append(f"columns that name the rows, and are no features: {shown}")
-    left_out = {options.label, options.hold_out_by, *options.drop, *index}
-    every = () if text else first.columns
-    names = [name for name in options.columns or every if name not in left_out]
+        notes.append(f"columns that name the rows and do not become features: {shown}")
+    excluded = {options.label, options.hold_out_by, *options.drop, *index}
+    all_columns = () if text else first.columns
+    names = [name for name in options.columns or all_columns if name not in excluded]
     for table in tables[1:]:
         table.check_has(names)
-        others = table.columns.keys() - set(names) - left_out
-        if others and not options.columns and text is None:
+        extra = table.columns.keys() - set(names) - excluded
+        if extra and not options.columns and text is None:
             raise InputError(
-                f"{table.path} has the columns {listed(sorted(others))}, which {first.path} has not",
-                remedy=Remedy("leave them out with {}", Option("drop", ",".join(sorted(others)))),
+                f"{table.path} has the columns {listed(sorted(extra))}, which {first.path} does not have",
+                remedy=Remedy("leave them out with {}", Option("drop", ",".join(sorted(extra)))),
             )
     if not names and text is None:
-        raise InputError(f"{first.path} has no column but labels; there is nothing to learn from")
+        raise InputError(f"{first.path} has no columns except the labels, so there is nothing to learn from")
     columns = _choose_columns(tables, names, options, read) if names else []
     notes += _described(columns)
     return Encoding(columns, text)
@@ -78,11 +77,9 @@ def _choose_columns(
 ) -> list[EncodedColumn]:
     """Choose the encoding of columns, with the values of categories and the means of numbers.
 
-    The first table determines the types. Columns of text and columns that the options name are categories. A
-    date becomes two numbers: days since 1970, and the year. The tables are read once if they have categories,
-    or if `missing` is "mean" or "indicator". Raises `InputError` for a column without a value, of an
-    unsupported type, or with too many values; for a category with as many values as rows; and for two
-    features of the same name.
+    The first table determines the types. Text columns, and the columns in `options.categorical`, become
+    categories. A date becomes two numbers: days since 1970, and the year. The tables are read once if they
+    have categories, or if `missing` is "mean" or "indicator". Raises `InputError` for unsuitable columns.
     """
     missing = options.missing
     pa = load_pyarrow()
@@ -103,24 +100,24 @@ def _choose_columns(
                 remedy=Remedy("leave it out with {}", Option("drop", name)),
             )
     is_measured = missing in ("mean", "indicator")
-    numbers = _Numbers([each for each in planned if is_measured and each.values is None], options.dtype)
-    wanted = [each.name for each in planned if each.values is not None]
-    values = _collect(tables, wanted, numbers, read)
+    numbers = _Numbers([column for column in planned if is_measured and column.values is None], options.dtype)
+    categories = [column.name for column in planned if column.values is not None]
+    values = _collect(tables, categories, numbers, read)
     fills = numbers.means(str(tables[0].path)) if missing == "mean" and numbers.n_rows else {}
     fill = None if missing == "error" else 0.0
-    marked = numbers.gaps if missing == "indicator" else set()
+    gaps = numbers.gaps if missing == "indicator" else set()
     columns = [
-        replace(each, values=sorted(values[each.name]), indicator=each.name in marked)
+        replace(each, values=sorted(values[each.name]), indicator=each.name in gaps)
         if each.name in values
-        else replace(each, fill=fills.get(each, fill), indicator=each.name in marked and each.date != "years")
+        else replace(each, fill=fills.get(each, fill), indicator=each.name in gaps and each.date != "years")
         for each in planned
     ]
     features = Counter(name for column in columns for name in column.feature_names)
-    twice = [name for name, times in features.items() if times > 1]
-    if twice:
+    repeated = [name for name, times in features.items() if times > 1]
+    if repeated:
         raise InputError(
-            f"{tables[0].path}: two features would have the name '{printable(twice[0])}', that of a column "
-            "and of a value of another; rename the column"
+            f"{tables[0].path}: two features would have the name '{printable(repeated[0])}', of a column "
+            "and of a value of another column; rename the column"
         )
     return columns
 
@@ -128,9 +125,9 @@ def _choose_columns(
 def _collect(
     tables: Sequence[TableFile], names: Sequence[str], numbers: _Numbers, read: Read
 ) -> dict[str, set[str]]:
-    """Return the distinct values of columns in all tables; add numbers and gaps to `numbers`."""
+    """Return the distinct values of each column in all tables; add rows and missing values to `numbers`."""
     values: dict[str, set[str]] = {name: set() for name in names}
-    rows = dict.fromkeys(names, 0)  # rows with a value
+    rows = dict.fromkeys(names, 0)
     total = 0
     for table in tables if names or numbers.encoding.columns else ():
         for batch, *_ in read(table, [*names, *numbers.encoding.used], numbers.encoding.numbers):
@@ -144,11 +141,11 @@ def _collect(
                 numbers.gaps.update([name] * (None in texts))
                 values[name].update(text for text in texts if text)
             if sum(map(len, values.values())) > MAX_CATEGORY_VALUES:
-                most = max(values, key=lambda name: len(values[name]))
+                largest = max(values, key=lambda name: len(values[name]))
                 raise InputError(
-                    f"{table.path}: column '{printable(most)}' has more than {len(values[most]) - 1:,} "
-                    "different values, too many for a category",
-                    remedy=_not_a_category(most),
+                    f"{table.path}: column '{printable(largest)}' has more than {len(values[largest]) - 1:,} "
+                    "different values, too many for categories",
+                    remedy=_not_a_category(largest),
                 )
     for name, found in values.items():
         if not found and total:
@@ -158,15 +155,15 @@ def _collect(
             )
         if len(found) == rows[name] > 20:
             raise InputError(
-                f"{tables[0].path}: column '{printable(name)}' has another value in each of {rows[name]:,} "
-                "rows: that is no category",
+                f"{tables[0].path}: column '{printable(name)}' has a different value in each of "
+                f"{rows[name]:,} rows, so its values are not categories",
                 remedy=_not_a_category(name),
             )
     return values
 
 
 class _Numbers:
-    """Sums of numeric columns, for their means, and `gaps`, the columns of any type with missing values."""
+    """Sums of number columns, for their means; `gaps` names the columns of any type with missing values."""
 
     def __init__(self, columns: list[EncodedColumn], dtype: str) -> None:
         self._columns, self._dtype, self.n_rows = columns, dtype, 0
@@ -177,12 +174,12 @@ class _Numbers:
         self._sums, self._present = np.zeros((2, len(columns)))
 
     def add(self, batch: Any) -> None:
-        """Add the rows of a batch, except rows with numbers that are not finite."""
+        """Add the rows of a batch whose numbers are all finite in the dtype."""
         values, features, _ = self._encoder.encode(batch, str)
         with np.errstate(over="ignore", invalid="ignore"):
             kept = np.isfinite(values.astype(self._dtype)).all(axis=1)
-        missing = features[kept] % 2 == 1  # the second feature of a column marks gaps
-        # Sequential sums do not depend on batch boundaries.
+        missing = features[kept] % 2 == 1  # the second feature of a column marks missing values
+        # Sums in row order do not depend on where batches end.
         values = np.vstack([self._sums, np.where(missing, 0.0, values[kept])])
         self._sums = np.add.accumulate(values, axis=0)[-1]
         self._present += (~missing).sum(axis=0)
@@ -190,7 +187,7 @@ class _Numbers:
         self.n_rows += len(missing)
 
     def means(self, where: str) -> dict[EncodedColumn, float]:
-        """Return the mean of each column; raise `InputError`, which names the table, if a column has none."""
+        """Return the mean of each column; raise an `InputError` about `where` if a column has no mean."""
         means = dict(zip(self._columns, (self._sums / np.maximum(self._present, 1)).tolist(), strict=True))
         for (column, mean), present in zip(means.items(), self._present, strict=True):
             if not present or not np.isfinite(mean):
@@ -202,12 +199,11 @@ class _Numbers:
 
 def _not_a_category(name: str) -> Remedy:
     return Remedy(
-        "leave it out with {}, or take its words with {}", Option("drop", name), Option("text", name)
+        "leave it out with {}, or use its words with {}", Option("drop", name), Option("text", name)
     )
 
 
 def _described(columns: Sequence[EncodedColumn]) -> list[str]:
-    """Return remarks about the columns and their features."""
     dates = Encoding(list(columns)).numbers
     numbers = [name + " (days and year)" * of_dates for name, of_dates in dates.items()]
     noun = "column" if len(numbers) == 1 else "columns"
@@ -217,7 +213,7 @@ def _described(columns: Sequence[EncodedColumn]) -> list[str]:
             n = len(column.values)
             categories = "category" if n == 1 else "categories"
             name = printable(column.name)
-            many = " (free text is to be given as text, or dropped)" if n > _MANY_CATEGORIES else ""
+            many = " (if it is free text, list it in text, or drop it)" if n > _MANY_CATEGORIES else ""
             lines.append(f"column '{name}' as {n:,} {categories}{many}: {listed(column.values)}")
     fills = [column.fill for column in columns if column.fill is not None]
     if fills:

@@ -14,14 +14,11 @@ from streamsvm.base.label_values import label_text
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError
 
-_NO_CATEGORY = -2  # code of a missing value
+_NO_CATEGORY = -2
 
 
 class ColumnEncoder:
-    """Encoder of record batches as sparse rows.
-
-    `unseen` counts values of unknown categories, and `filled` counts missing numbers that were replaced.
-    """
+    """Encoder of batches as sparse rows, with counts of `unseen` categories and `filled` missing numbers."""
 
     def __init__(self, encoding: Encoding, dtype: str) -> None:
         self._pa = load_pyarrow()
@@ -37,17 +34,15 @@ class ColumnEncoder:
     def encode(
         self, batch: Any, where: Callable[[int], str]
     ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-        """Return values and features of the rows of a batch, and the faults of some rows.
-
-        `where` is a function that names the place of a row.
+        """Return the values and features of a batch, and its faults; `where` names the place of a row.
 
         Returns
         -------
         values : ndarray, shape (n_rows, n_columns)
         features : ndarray of int32 or int64, shape (n_rows, n_columns)
-            Feature of each value, increasing along a row; zero values stand for no feature.
+            Feature of each value, increasing along a row; features of zero values have no meaning.
         faults : dict of int to str
-            Message about the first missing or non-finite value of a row.
+            Message for each invalid row, about its first missing or non-finite value.
         """
         shape = (batch.num_rows, len(self._encoding.columns))
         values = np.empty(shape, self._dtype)
@@ -59,9 +54,9 @@ class ColumnEncoder:
                 feature = np.zeros(len(values), np.int64)
                 values[:, at], missing = self._numbers(batch.column(column.name), column, where, faults)
             else:
-                found = self._categories(batch.column(column.name), codes)
-                feature, missing = np.maximum(found, 0), found == _NO_CATEGORY
-                values[:, at] = found >= 0
+                category_codes = self._categories(batch.column(column.name), codes)
+                feature, missing = np.maximum(category_codes, 0), category_codes == _NO_CATEGORY
+                values[:, at] = category_codes >= 0
             if column.indicator:
                 feature[missing] = len(column.feature_names) - 1
                 values[missing, at] = 1
@@ -83,14 +78,14 @@ class ColumnEncoder:
             column = column.dictionary_encode()
         texts = [category_text(value) for value in column.dictionary.to_pylist()]
         table = np.array([_NO_CATEGORY if text is None else codes.get(text, -1) for text in [*texts, None]])
-        found = table[column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)]
-        self.unseen += int(np.count_nonzero(found == -1))
-        return found
+        category_codes = table[column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)]
+        self.unseen += int(np.count_nonzero(category_codes == -1))
+        return category_codes
 
     def _numbers(
         self, values: Any, column: EncodedColumn, where: Callable[[int], str], faults: dict[int, str]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return numbers in the dtype, and a mask of missing numbers; add other values to `faults`."""
+        """Return numbers in the dtype, and a mask of missing numbers; add non-finite numbers to `faults`."""
         pa = self._pa
         import pyarrow.compute as pc
 
@@ -98,21 +93,21 @@ class ColumnEncoder:
             values = values.dictionary_decode()
         if column.date is None:
             numbers = pc.cast(values, pa.float64(), safe=False)
-            found = numbers.fill_null(np.nan).to_numpy(zero_copy_only=False)
+            numbers = numbers.fill_null(np.nan).to_numpy(zero_copy_only=False)
         else:
             moments = pc.cast(values, pa.timestamp("us"), safe=False)
-            found = _numbers_of_dates(moments.to_numpy(zero_copy_only=False), column.date)
-        missing = np.isnan(found)
+            numbers = _numbers_of_dates(moments.to_numpy(zero_copy_only=False), column.date)
+        missing = np.isnan(numbers)
         if column.fill is not None:
-            found = np.where(missing, column.fill, found)
+            numbers = np.where(missing, column.fill, numbers)
             self.filled += int(np.count_nonzero(missing)) if column.date != "years" else 0
         with np.errstate(over="ignore", invalid="ignore"):
-            result = found.astype(self._dtype)
+            result = numbers.astype(self._dtype)
         for row in np.flatnonzero(~np.isfinite(result)).tolist():
             value = values[row].as_py()
             if missing[row]:
                 what = "has no value"
-            elif np.isfinite(found[row]):
+            elif np.isfinite(numbers[row]):
                 what = f"has {value}, which is too large for {self._dtype.name}"
             else:
                 what = f"has {value}, which is not finite"
@@ -121,15 +116,15 @@ class ColumnEncoder:
 
 
 def _numbers_of_dates(moments: np.ndarray, unit: str) -> np.ndarray:
-    """Return datetime64 dates as float64 days since 1970 or years; NaN for missing dates."""
+    """Return datetime64 dates as float64: days since 1970, or years; NaN for missing dates."""
     if unit == "years":
         return np.asarray(1970 + (moments.astype("M8[Y]") - np.datetime64(0, "Y")) / np.timedelta64(1, "Y"))
     return np.asarray((moments - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
 
 
 def category_text(value: Any) -> str | None:
-    """Return a category as text, None if missing; raise `InputError` for an unsupported value."""
+    """Return a category as a string, None if missing; raise `InputError` for an unsupported type."""
     try:
         return label_text(value)
     except ValueError as error:
-        raise InputError(f"a category cannot be made of a value: {error}") from None
+        raise InputError(f"a value cannot be a category: {error}") from None

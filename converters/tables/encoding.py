@@ -1,4 +1,4 @@
-"""Encodings of table columns as features, as in records (see docs/formats.md)."""
+"""Encodings of table columns as features, as stores and models record them (see docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class EncodedColumn:
 
     def __post_init__(self) -> None:
         if (self.type == "category") != (self.values is not None):
-            raise ValueError("a category has values, and a number has none")
+            raise ValueError("a category must have values, and a number must not")
         if self.values is not None and any(
             a >= b for a, b in zip(self.values, self.values[1:], strict=False)
         ):
             raise ValueError("the values of a category must be distinct and in order")
         if self.values is not None and (self.fill is not None or self.date is not None):
-            raise ValueError("a category has no number in the place of missing ones, and no date")
+            raise ValueError("a category must have neither a fill nor a date")
 
     @property
     def feature_names(self) -> list[str]:
@@ -48,10 +48,7 @@ class EncodedColumn:
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """Hashed n-grams of text columns.
-
-    `norm` is None for counts. With "l2", counts have signs and rows have the norm 1.
-    """
+    """Hashed n-grams of text columns: counts, or with `norm` "l2", signed counts in rows of norm 1."""
 
     columns: Annotated[list[str], _NOT_EMPTY]
     analyzer: Literal["word", "char", "char_wb"]
@@ -61,7 +58,7 @@ class TextEncoding:
 
     def __post_init__(self) -> None:
         if self.ngrams[0] > self.ngrams[1]:
-            raise ValueError("the least n of the n-grams is above the largest")
+            raise ValueError("the minimum length of the n-grams exceeds the maximum")
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,6 @@ class Encoding:
 
     @property
     def column_features(self) -> list[str]:
-        """Names of the features of numbers and categories."""
         return [name for column in self.columns for name in column.feature_names]
 
     @property
@@ -88,12 +84,12 @@ class Encoding:
 
     @property
     def numbers(self) -> dict[str, bool]:
-        """Names of the columns of numbers, and whether they encode dates."""
-        return {each.name: each.date is not None for each in self.columns if each.values is None}
+        """Names of the number columns, and whether they encode dates."""
+        return {column.name: column.date is not None for column in self.columns if column.values is None}
 
     @property
     def record(self) -> dict[str, Any]:
-        """Encoding as JSON, without entries that have their defaults."""
+        """Encoding as JSON, without default values."""
         record = encode(self)
         for column in record["columns"]:
             for name in ("values", "date", "fill", "indicator"):
@@ -107,11 +103,11 @@ class Encoding:
 
 
 def read_encoding(record: Mapping[str, Any], where: object) -> Encoding:
-    """Return the encoding in a record of `where`; raise `InputError` if the record is not valid."""
+    """Return the encoding in `record`; raise an `InputError` about its file `where` if it is not valid."""
     try:
-        found: Encoding = decode(Encoding, dict(record), "encoding")
+        encoding: Encoding = decode(Encoding, dict(record), "encoding")
     except SchemaError as error:
-        raise InputError(f"{where}: how columns became features is not valid: {error}") from None
-    if not found.used:
-        raise InputError(f"{where}: how columns became features is not valid: there is no column")
-    return found
+        raise InputError(f"{where}: the encoding of the columns is not valid: {error}") from None
+    if not encoding.used:
+        raise InputError(f"{where}: the encoding of the columns is not valid: it has no column")
+    return encoding

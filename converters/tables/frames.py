@@ -1,4 +1,4 @@
-"""DataFrames in memory as matrices, with the same encoding as table files."""
+"""Conversion of DataFrames in memory to matrices, with the same encoding as for table files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.errors import InputError, Remedy, StreamsvmError, warn
 
 
 class Frame(Table):
-    """Table of a pandas DataFrame; a text column becomes dates if all texts are dates in ISO 8601."""
+    """Table of a pandas DataFrame; a string column becomes dates if all its values are ISO 8601 dates."""
 
     path = "X"
 
@@ -25,8 +25,8 @@ class Frame(Table):
         try:
             self.batch = pa.RecordBatch.from_pandas(X, preserve_index=False)
         except (pa.ArrowException, ValueError, TypeError) as error:
-            problem = f"X has a column that a table cannot hold: {error}"
-            raise InputError(problem, remedy=Remedy("make its values numbers, texts or dates")) from None
+            problem = f"X has a column of an unsupported type: {error}"
+            raise InputError(problem, remedy=Remedy("convert its values to numbers, text or dates")) from None
         columns = [_as_dates(column) for column in self.batch.columns]
         self.batch = pa.record_batch(columns, self.batch.schema.names)
         self.columns = {field.name: field.type for field in self.batch.schema}
@@ -53,19 +53,19 @@ def encoded_frame(
 ) -> tuple[Any, list[str] | None, dict[str, Any]]:
     """Return the matrix of a DataFrame, the feature names (None with text), and the encoding record.
 
-    `record` is the encoding of a model; None chooses the encoding by `options`, as in `ReadOptions`. Columns
-    of dtype ``category`` are categories, even if they hold numbers. `error` is raised for a column that does
-    not fit the encoding or cannot become a feature. `first` is the number of the first row in messages.
+    `record` is the encoding of a model; with None, the encoding is chosen by `options` of `ReadOptions`.
+    Columns of dtype ``category`` are categories, even if they hold numbers. `error` is the class raised if a
+    column does not fit or cannot be encoded. `first` is the number of the first row in messages.
     """
     try:
         frame = Frame(X)
         if record is None:
             types = load_pyarrow().types
             categories = [name for name, kind in frame.columns.items() if types.is_dictionary(kind)]
-            asked = {"dtype": dtype, **options}
-            asked["categorical"] = [*asked.get("categorical", ()), *categories]
+            merged = {"dtype": dtype, **options}
+            merged["categorical"] = [*merged.get("categorical", ()), *categories]
             encoding = choose_encoding(
-                [frame], ReadOptions(**asked), lambda table, names, dates: [(frame.batch.select(names),)], []
+                [frame], ReadOptions(**merged), lambda table, names, dates: [(frame.batch.select(names),)], []
             )
         else:
             encoding = read_encoding(record, "the model")
@@ -74,11 +74,11 @@ def encoded_frame(
         encoder = ColumnEncoder(encoding, dtype)
         values, features, faults = encoder.encode(frame.batch, lambda row: f"X[{first + row}]")
         if faults:
-            raise InputError(faults[min(faults)], remedy=Remedy("drop or replace such values"))
+            raise InputError(faults[min(faults)], remedy=Remedy("drop the row, or replace the value"))
     except InputError as fault:
         raise error(fault.message) from None
     if encoder.unseen:
-        warn(f"X: values of categories unknown to the model have no feature: {encoder.unseen:,}")
+        warn(f"X has {encoder.unseen:,} values of categories that the model does not know; they are ignored")
     part = encoder.as_csr(values, features), joined_texts(frame.batch, encoding), None
     matrix, _ = next(with_n_grams([part], encoding, dtype, 1))
     return matrix, encoding.column_features if encoding.text is None else None, encoding.record

@@ -14,15 +14,15 @@ from streamsvm.kernels.jit import kernel
 
 _MARK, _RETURN, _NEWLINE = 34, 13, 10
 
-# States within a field. CLOSED is after a mark that ends the field, unless a second mark follows.
+# Places in a field. CLOSED is after a quotation mark that ends the field, unless another mark follows.
 _START, _PLAIN, _QUOTED, _CLOSED = range(4)
-# Entries of the state: place, line, line of the last opening mark, line of the first unclosed mark (or 0).
+# Entries of the state: place, line, line of the last opening mark, line of the first unclosed mark or 0.
 _PLACE, _LINE, _OPENED, _FAULT = range(4)
 
 
 @kernel
 def scan(text, delimiter, state):
-    """Advance `state`, int64 of shape (4,), over `text`, uint8; `state` is modified in place."""
+    """Scan `text`, uint8, and update `state`, int64 of shape (4,), in place."""
     place, line, opened = state[_PLACE], state[_LINE], state[_OPENED]
     for byte in text:
         line += byte == _NEWLINE
@@ -42,10 +42,7 @@ def scan(text, delimiter, state):
 
 
 class CheckedText(io.RawIOBase):
-    """CSV text whose quotation marks are checked while it is read.
-
-    Quoted fields may contain line ends and doubled quotation marks. `delimiter` is one ASCII character.
-    """
+    """CSV text whose quotation marks are checked while it is read; `delimiter` is one ASCII character."""
 
     def __init__(self, text: Any, delimiter: str) -> None:
         self._text, self._delimiter, self._ended = text, ord(delimiter), False
@@ -55,17 +52,17 @@ class CheckedText(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        found: bytes = self._text.read(size)
-        self._ended = not found
-        scan(np.frombuffer(found, np.uint8), self._delimiter, self._state)
-        return found
+        data: bytes = self._text.read(size)
+        self._ended = not data
+        scan(np.frombuffer(data, np.uint8), self._delimiter, self._state)
+        return data
 
     @property
     def open_line(self) -> int | None:
-        """Line number of the opening mark of the current quoted field; None outside of quotes."""
+        """Line on which the current quoted field opens; None outside quoted fields."""
         return int(self._state[_OPENED]) if self._state[_PLACE] == _QUOTED else None
 
     @property
     def fault(self) -> int | None:
-        """Line number of the first opening mark known to be unclosed, or None."""
+        """Line of the first opening quotation mark that is known to be unclosed, or None."""
         return int(self._state[_FAULT]) or (self.open_line if self._ended else None)

@@ -17,11 +17,7 @@ Item = TypeVar("Item")
 def hashed_texts(
     batches: Iterable[tuple[list[str], Item]], encoding: TextEncoding, dtype: str, processes: int
 ) -> Iterator[tuple[Any, Item]]:
-    """Yield the n-grams of each batch of texts as a CSR matrix, with the item of the batch.
-
-    The matrix has no explicit zeros, and its indices increase within a row. Several processes work a few
-    batches ahead, but the order stays the same. Raises `InputError` if scikit-learn is not installed.
-    """
+    """Yield (sorted CSR matrix of hashed n-grams without zeros, item) for each batch of strings, in order."""
     vectorizer = _vectorizer(encoding, dtype)
     import joblib
 
@@ -38,7 +34,7 @@ def hashed_texts(
 
 
 def _vectorizer(encoding: TextEncoding, dtype: str) -> Any:
-    with extra(InputError, "text is read by scikit-learn", "text"):
+    with extra(InputError, "text columns need scikit-learn, which is not installed", "text"):
         from sklearn.feature_extraction.text import HashingVectorizer
     return HashingVectorizer(
         n_features=2**encoding.bits, analyzer=encoding.analyzer, ngram_range=encoding.ngrams,
@@ -47,7 +43,7 @@ def _vectorizer(encoding: TextEncoding, dtype: str) -> Any:
 
 
 def ngrams_by_feature(texts: Iterable[str], record: Mapping[str, Any]) -> Iterator[dict[int, list[str]]]:
-    """Yield the distinct n-grams of each text, grouped by hashed feature, in order of appearance."""
+    """Yield the distinct n-grams of each string, in order of appearance and grouped by hashed feature."""
     from sklearn.feature_extraction import FeatureHasher
 
     encoding = read_encoding(record, "the model").text
@@ -56,29 +52,29 @@ def ngrams_by_feature(texts: Iterable[str], record: Mapping[str, Any]) -> Iterat
     hasher = FeatureHasher(2**encoding.bits, input_type="string")
     for text in texts:
         ngrams = list(dict.fromkeys(analyze(text)))
-        found: dict[int, list[str]] = defaultdict(list)
-        rows = [[each] for each in ngrams] or [[]]  # scikit-learn takes one or more
+        by_feature: dict[int, list[str]] = defaultdict(list)
+        rows = [[each] for each in ngrams] or [[]]  # scikit-learn needs at least one row
         for feature, ngram in zip(hasher.transform(rows).indices, ngrams, strict=True):
-            found[feature].append(ngram)
-        yield found
+            by_feature[feature].append(ngram)
+        yield by_feature
 
 
 def with_n_grams(
     parts: Iterable[tuple[Any, list[str], Item]], encoding: Encoding, dtype: str, processes: int
 ) -> Iterator[tuple[Any, Item]]:
-    """Yield each matrix of columns, with the n-grams of its texts as last features, and its item."""
+    """Yield (matrix, item) for each part, with the hashed n-grams of its strings as last features."""
     if encoding.text is None:
         yield from ((matrix, item) for matrix, _, item in parts)
         return
     import scipy.sparse
 
-    texts = ((own, (matrix, item)) for matrix, own, item in parts)
+    texts = ((row_texts, (matrix, item)) for matrix, row_texts, item in parts)
     for hashed, (matrix, item) in hashed_texts(texts, encoding.text, dtype, processes):
         yield scipy.sparse.hstack([matrix, hashed], format="csr") if matrix.shape[1] else hashed, item
 
 
 def hashed_matrix(texts: list[str], record: Mapping[str, Any], dtype: str) -> Any:
-    """Return the n-grams of texts in memory as a CSR matrix; `record` has their encoding."""
+    """Return the hashed n-grams of strings as a CSR matrix; `record` is the encoding of the model."""
     encoding = read_encoding(record, "the model").text
     assert encoding is not None
     [(matrix, _)] = hashed_texts([(texts, None)], encoding, dtype, 1)
@@ -93,7 +89,7 @@ def _hash(texts: Sequence[str], vectorizer: Any) -> Any:
 
 
 def joined_texts(batch: Any, encoding: Encoding) -> list[str]:
-    """Return the text of each row of a record batch: its text columns, joined by line feeds."""
+    """Return a string for each row of a record batch: its text columns, joined by line feeds."""
     names = [] if encoding.text is None else encoding.text.columns
     values = [batch.column(name).to_pylist() for name in names]
     columns = [["" if value is None else str(value) for value in column] for column in values]

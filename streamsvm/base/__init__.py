@@ -1,1 +1,1 @@
-"""Helpers independent of machine learning: durable files, text, JSON, threads."""
+"""Helpers that are independent of machine learning: durable files, text, JSON, threads."""

@@ -1,7 +1,7 @@
 """Typed decoding of JSON records into dataclasses; errors name the wrong entry.
 
 Stores and models may come from strangers, so values are not coerced, except to types that JSON lacks: a list
-may become a tuple, an int a float, and the keys of an object integers.
+may become a tuple, an int may become a float, and object keys may become integers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Check(NamedTuple):
     """Condition on a value, for ``Annotated[type, Check(...)]``."""
 
     holds: Callable[[Any], bool]
-    wanted: str  # completes the sentence "it must be ..."
+    expected: str  # completes the sentence "it must be ..."
 
 
-def between(least: float, most: float) -> Check:
-    """Return the condition that a number is in the closed range from `least` to `most`."""
-    return Check(lambda value: least <= value <= most, f"in [{least:,}, {most:,}]")
+def between(low: float, high: float) -> Check:
+    """Return a check that a number is in the closed interval [`low`, `high`]."""
+    return Check(lambda value: low <= value <= high, f"in [{low:,}, {high:,}]")
 
 
 Count = Annotated[int, between(0, 2**62)]  # products with small factors still fit in 64 bits
@@ -42,8 +42,9 @@ def decode(kind: Any, value: Any, where: str = "") -> Any:
 
     `value` is a result of ``json.loads``, and `where` names it in error messages. `kind` is a dataclass or
     named tuple; ``int`` (within 64 bits), ``float`` (finite), ``bool``, ``str`` or ``Any``; or a ``list``,
-    ``dict``, ``tuple``, ``Literal``, union (including None) or ``Annotated`` of these, with any number of
-    `Check`. Unknown entries of a dataclass are ignored; missing entries take its defaults.
+    ``dict``, ``tuple``, ``Literal``, union (including None) or ``Annotated`` of these types, with any
+    number of `Check` conditions. Unknown entries of a record are ignored, and missing entries take the
+    defaults of the dataclass.
 
     Raises `SchemaError` if the type is wrong, a check fails, or the dataclass itself raises `ValueError`.
     """
@@ -51,10 +52,10 @@ def decode(kind: Any, value: Any, where: str = "") -> Any:
     if kind is Any:
         return value
     if origin is Annotated:
-        found = decode(arguments[0], value, where)
+        result = decode(arguments[0], value, where)
         for check in arguments[1:]:
-            _require(check.holds(found), where, check.wanted, value)
-        return found
+            _require(check.holds(result), where, check.expected, value)
+        return result
     if origin in (Union, types.UnionType):
         return _decode_union(arguments, value, where)
     if origin is Literal:
@@ -87,13 +88,13 @@ def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
 
 
 def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
-    others = [kind for kind in kinds if kind is not type(None)]
-    if value is None and len(others) < len(kinds):
+    choices = [kind for kind in kinds if kind is not type(None)]
+    if value is None and len(choices) < len(kinds):
         return None
-    for kind in others[:-1]:
+    for kind in choices[:-1]:
         with contextlib.suppress(SchemaError):
             return decode(kind, value, where)
-    return decode(others[-1], value, where)
+    return decode(choices[-1], value, where)
 
 
 def _decode_items(kind: Any, value: Any, where: str) -> Any:
@@ -101,7 +102,7 @@ def _decode_items(kind: Any, value: Any, where: str) -> Any:
     kinds = typing.get_args(kind)
     if typing.get_origin(kind) is list or kinds[-1] is Ellipsis:
         kinds = kinds[:1] * len(value)
-    _require(len(kinds) == len(value), where, f"a list of {len(kinds)}", value)
+    _require(len(kinds) == len(value), where, f"a list of {len(kinds)} items", value)
     items = [
         decode(each, item, f"{where}[{i}]") for i, (each, item) in enumerate(zip(kinds, value, strict=True))
     ]
@@ -132,13 +133,13 @@ def _fields(kind: Any) -> dict[str, tuple[Any, bool]] | None:
     return {name: (hints[name], each.default is not each.empty) for name, each in parameters.items()}
 
 
-def _require(holds: bool, where: str, wanted: str, value: Any) -> None:
+def _require(holds: bool, where: str, expected: str, value: Any) -> None:
     if not holds:
-        raise SchemaError(f"{where or 'the record'} must be {wanted}, not {reprlib.repr(value)}")
+        raise SchemaError(f"{where or 'the record'} must be {expected}, not {reprlib.repr(value)}")
 
 
 def encode(value: Any) -> Any:
-    """Convert a dataclass, and all values in it, for `json.dumps`; the inverse of `decode`."""
+    """Convert a dataclass and all its values for `json.dumps`; the inverse of `decode`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     value = value._asdict() if hasattr(value, "_asdict") else value

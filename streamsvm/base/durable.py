@@ -1,4 +1,4 @@
-"""Crash-safe file operations: write to a temporary name, fsync, rename; locks; checks of paths."""
+"""Crash-safe file operations (write to a temporary name, fsync, rename), locks, and checks of paths."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from typing import Any, BinaryIO, cast
 
 from streamsvm.errors import Option, Remedy, StreamsvmError
 
-# Upper bound of a JSON record in bytes. Records with millions of classes are far smaller.
-MAX_RECORD_BYTES = 2**27
-PREVIOUS = "previous"  # the folder being replaced, kept inside the temporary folder of its replacement
+MAX_RECORD_BYTES = 2**27  # of a JSON record; even records with millions of classes are far smaller
+PREVIOUS = "previous"  # the folder being replaced, moved into the temporary folder of its replacement
 
 _REMEDIES = {
     "check the path": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
-    "use another place": (errno.EEXIST,),
+    "choose another path": (errno.EEXIST,),
     "free some space": (errno.ENOSPC, errno.EDQUOT),
-    "use a file system that holds files of this size": (errno.EFBIG,),
-    "change the permissions, or use another place": (errno.EACCES, errno.EPERM),
-    "use a place that can be written to": (errno.EROFS,),
+    "use a file system that allows files of this size": (errno.EFBIG,),
+    "change the permissions, or choose another path": (errno.EACCES, errno.EPERM),
+    "choose a file system that is writable": (errno.EROFS,),
     "check the disk and its connection": (errno.EIO,),
     "check the connection to the file server": (errno.ESTALE,),
-    "it is open in another program: close it there, and try again": (errno.EAGAIN,),
-    "give a file or a pipe": (errno.ENXIO,),  # a socket, or a device that does not exist
+    "close the file in the other program, and try again": (errno.EAGAIN,),
+    "use a regular file or a pipe": (errno.ENXIO,),  # a socket, or a device that does not exist
     "allow more open files (ulimit -n)": (errno.EMFILE,),
-    "use a file system with locks, or mount this one with them": (errno.ENOLCK, errno.EOPNOTSUPP),
+    "use a file system that supports locks, or mount this one with locks": (errno.ENOLCK, errno.EOPNOTSUPP),
 }
 
 
@@ -46,7 +45,7 @@ def reason(error: OSError) -> str:
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Add the file name to an `OSError`, because errors of reading do not include one."""
+    """Add the file name to an `OSError`, because read errors do not include it."""
     try:
         yield
     except OSError as error:
@@ -58,12 +57,12 @@ def named(path: Path) -> Iterator[None]:
 def os_errors_as(error: type[StreamsvmError], path: object, verb: str) -> Iterator[None]:
     """Convert an `OSError` to `error` with the message "PATH cannot be VERB: REASON".
 
-    PATH is the error's own file name, or else `path`. `verb` is a participle, such as "read".
+    PATH is the file name in the `OSError` or, if it has none, `path`. `verb` is a participle, such as "read".
     """
     try:
         yield
-    except OSError as found:
-        raise error(f"{found.filename or path} cannot be {verb}: {reason(found)}") from None
+    except OSError as cause:
+        raise error(f"{cause.filename or path} cannot be {verb}: {reason(cause)}") from None
 
 
 class UnfitFile(OSError):
@@ -79,16 +78,16 @@ class UnfitFile(OSError):
 def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> int:
     """Open a regular file like `os.open`, and return its descriptor; `flags` may create the file.
 
-    Other files are refused: a pipe could block forever, a device may be endless, and a link may lead outside
-    our folders. With `follow`, the last component of `path` may be a link. Raises `UnfitFile`, an `OSError`,
-    if `path` is not a regular file.
+    Pipes, devices and links are refused, because a pipe could block forever, a device may be endless, and a
+    link may lead outside streamsvm's folders. With `follow`, the last component of `path` may be a link.
+    Raises `UnfitFile`, an `OSError`, if `path` is not a regular file.
     """
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK) and os.path.islink(path):
-            raise UnfitFile(path, "a symbolic link, which is not followed here; put the file there") from None
+            raise UnfitFile(path, "links are not followed here; replace the link with its target") from None
         if error.errno == errno.ENXIO:  # a socket, or a pipe without a reader
             raise UnfitFile(path, "not a regular file") from None
         raise
@@ -112,45 +111,42 @@ def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False, buffe
 
 
 def read_record(path: Path, *, follow: bool = False) -> Any:
-    """Read the JSON file `path`; raise `ValueError` or `RecursionError` if the content is not JSON.
-
-    Raises `OSError` if the file cannot be read; `UnfitFile` if it is not a regular file or is too large.
-    """
+    """Read a JSON file by `read_bounded`; raise `ValueError` or `RecursionError` if it is not valid JSON."""
     return json.loads(read_bounded(path, follow=follow))
 
 
 def read_bounded(path: Path, *, follow: bool = False) -> bytes:
-    """Read a regular file of at most `MAX_RECORD_BYTES`; raise `UnfitFile` for other files."""
+    """Read a file; raise `UnfitFile` if it is not regular or exceeds `MAX_RECORD_BYTES`, else `OSError`."""
     with named(path), open_file(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size
         if length > MAX_RECORD_BYTES:
-            raise UnfitFile(path, f"{length:,} bytes, where {MAX_RECORD_BYTES:,} at most are a record")
+            raise UnfitFile(path, f"{length:,} bytes, but a record may have at most {MAX_RECORD_BYTES:,}")
         return file.read(length)
 
 
 def size(path: Path) -> int:
-    """Return the size of a regular file in bytes; raise `UnfitFile` for other files, including links."""
+    """Return the size of a regular file in bytes; raise `UnfitFile` for links, pipes and devices."""
     with open_file(path) as file:
         return os.fstat(file.fileno()).st_size
 
 
 def free_bytes(path: Path) -> int:
     """Return the bytes that this user can still write to the file system of `path`."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
+    stats = os.statvfs(path)
+    return stats.f_bavail * stats.f_frsize
 
 
 def file_identity(path: Path) -> tuple[int, ...] | None:
-    """Return (device, inode, size, mtime in ns), which changes with the file; None if it does not exist."""
+    """Return (device, inode, size, mtime in ns), which differ if the file changes; None if there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def sync_dir(path: Path) -> None:
-    """Make renames and new names in the folder `path` durable."""
+    """Make new and renamed entries of the folder `path` durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -178,7 +174,7 @@ def make_dir(path: Path) -> None:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file and sync its content, but not its name in the folder."""
+    """Write a file and sync its content, but not its folder: see `sync_dir`."""
     with open_file(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -186,13 +182,13 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`; after a crash, readers see either the old or the new file.
+    """Write `content` to `path`; after a crash, readers see either the old or the new file.
 
-    The temporary file is ``NAME.tmp``, so use `replacing` in folders that belong to the user.
+    The temporary file ``NAME.tmp`` could overwrite a user's file: use `replacing` in a user's folder.
     """
-    aside = path.with_name(path.name + ".tmp")
-    write_synced(aside, content)
-    os.replace(aside, path)
+    temporary_path = path.with_name(path.name + ".tmp")
+    write_synced(temporary_path, content)
+    os.replace(temporary_path, path)
     sync_dir(path.parent)
 
 
@@ -205,29 +201,29 @@ def is_temporary(name: str, path: Path) -> bool:
 def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a new file or folder with a hidden name next to `path`, and delete it at the end.
 
-    It is locked until then; a folder is locked by the file ``lock`` in it. The operating system releases the
-    lock of a killed process, so unlocked leftovers are deleted first. If `path` is missing, and a leftover
-    contains the folder that it was about to replace (`PREVIOUS`), that folder is restored. On file systems
-    without locks, leftovers stay. An `OSError` about the temporary file, or without a file name, names
-    `path`.
+    The file, or the file ``lock`` in the folder, is locked until then. The operating system releases the
+    locks of a killed process, so unlocked leftovers of earlier calls are deleted first. If `path` is missing
+    and a leftover contains the folder that it was about to replace (`PREVIOUS`), that folder is restored. On
+    file systems without locks, leftovers are kept. An `OSError` that names the temporary file, or no file, is
+    changed to name `path`.
     """
     try:
         for name in os.listdir(path.parent):
-            left = path.with_name(name)
+            leftover = path.with_name(name)
             if is_temporary(name, path):
-                with contextlib.suppress(OSError), _own_lock(left, fcntl.LOCK_NB):
-                    if (left / PREVIOUS).exists() and not os.path.lexists(path):
-                        os.rename(left / PREVIOUS, path)
-                    remove(left)
+                with contextlib.suppress(OSError), _exclusive_lock(leftover, fcntl.LOCK_NB):
+                    if (leftover / PREVIOUS).exists() and not os.path.lexists(path):
+                        os.rename(leftover / PREVIOUS, path)
+                    remove(leftover)
         with contextlib.ExitStack() as stack:
-            made = path
-            while made == path or not os.path.lexists(made):  # retry if another process deleted it
-                made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-                made.mkdir() if folder else made.touch(exist_ok=False)
-                stack.callback(_try_to_remove, made)
+            created = path
+            while created == path or not os.path.lexists(created):  # retry if another process deleted it
+                created = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+                created.mkdir() if folder else created.touch(exist_ok=False)
+                stack.callback(_try_to_remove, created)
                 with contextlib.suppress(OSError):
-                    stack.enter_context(_own_lock(made))
-            yield made
+                    stack.enter_context(_exclusive_lock(created))
+            yield created
     except OSError as error:
         if error.filename is None or str(error.filename).startswith(str(path.with_name(f".{path.name}."))):
             error.filename = str(path)
@@ -235,14 +231,14 @@ def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def _try_to_remove(path: Path) -> None:
-    """Delete a file or tree if possible; threads may still write to it after an interrupt."""
+    """Delete a file or folder if possible; after an interrupt, threads may still be writing to it."""
     with contextlib.suppress(OSError):
         remove(path)
 
 
 @contextlib.contextmanager
-def _own_lock(path: Path, flags: int = 0) -> Iterator[None]:
-    """Hold an exclusive lock on a file, or on ``lock`` in a folder; raise `OSError` if impossible."""
+def _exclusive_lock(path: Path, flags: int = 0) -> Iterator[None]:
+    """Hold an exclusive lock on a file, or on ``lock`` in a folder; raise `OSError` if it fails."""
     file = path / "lock" if path.is_dir() and not path.is_symlink() else path
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -252,40 +248,40 @@ def _own_lock(path: Path, flags: int = 0) -> Iterator[None]:
         os.close(handle)
 
 
-def move_into_place(made: Path, path: Path, previous: Path) -> None:
-    """Rename a durable file or folder to `path`, after moving an existing folder there to `previous`.
+def move_into_place(source: Path, path: Path, previous: Path) -> None:
+    """Rename a synced file or folder to `path`, after moving an existing folder from `path` to `previous`.
 
-    `previous` must be next to `path`, or in a folder next to it.
+    `previous` must be next to `path`, or in a folder next to `path`.
     """
     if path.is_dir() and not path.is_symlink():  # a folder cannot be replaced in one step
         sync_dir(path.parent)  # makes the parent folder of `previous` durable
         os.rename(path, previous)
         try:
-            os.rename(made, path)
+            os.rename(source, path)
         except OSError:
             os.rename(previous, path)
             raise
     else:
-        os.replace(made, path)
+        os.replace(source, path)
     sync_dir(path.parent)
 
 
 def check_replaceable(path: Path, error: type[StreamsvmError], *, force: bool, folder: bool = False) -> None:
-    """Raise `error` if `path` must not be replaced, or its parent folder is missing.
+    """Raise `error` if `path` must not be replaced or its parent folder is missing.
 
     Devices and pipes are accepted, because they are written to, not replaced.
     """
     if not folder and not path.parent.exists():
         raise error(f"{path}: the folder {path.parent} does not exist; create it first")
     if path.is_dir() and not folder:
-        raise error(f"{path} is a folder; give the name of a file")
+        raise error(f"{path} is a folder; specify a file name")
     if not force and (path.is_file() or path.is_dir() or (path.is_symlink() and not path.exists())):
-        raise error(f"{path} is there already", remedy=Remedy("{} replaces it", Option("force", True)))
+        raise error(f"{path} already exists", remedy=Remedy("replace it with {}", Option("force", True)))
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` at the end; yield a device or pipe itself."""
+    """Yield a temporary path that replaces `path` at the end; for a device or pipe, yield `path` itself."""
     if path.exists() and not path.is_file():
         yield path
         return
@@ -306,9 +302,9 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`; raise `error` if another process holds it.
+    """Hold an exclusive lock on the file `path`; raise `error`, about `what`, if another process holds it.
 
-    The operating system releases the lock if the process dies. The file is never deleted, because two
+    The operating system releases the lock if the process dies. The lock file is never deleted, because two
     processes could then lock two different files of the same name.
     """
     handle = open_descriptor(path, os.O_RDWR | os.O_CREAT)

@@ -18,7 +18,7 @@ from streamsvm.errors import Remedy, StreamsvmError
 
 STORE_VERSION = 5
 STORE_ATTR = "streamsvm"  # root attribute with the store record
-CHUNK_NNZ = 2**18  # values per chunk: large enough to amortise a read, small enough to cut blocks
+CHUNK_NNZ = 2**18  # values per chunk: large enough to amortise a read, small compared with a block
 
 INDPTR_DTYPE = np.dtype(np.int64)
 LABEL_DTYPE = np.dtype(np.int32)
@@ -52,7 +52,8 @@ CACHE = "cache"  # local copies of remote data
 TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
 REPLACED = "replaced"  # marker file in an old run that a new run has moved aside
 REPORT = "report.html"
-# Dual files are named by pass, first row and part; committed weights are numbered from 1.
+# Dual files are named by pass, first row of the block, and number within the block; committed weights are
+# numbered from 1.
 DUALS, COMMITTED = "duals", "committed"
 _NUMBER = "-[0-9]{1,18}"
 _STATE_NAME = re.compile(rf"({DUALS}{_NUMBER}{_NUMBER}{_NUMBER}|{COMMITTED}{_NUMBER})\.bin")
@@ -66,7 +67,7 @@ def is_state(name: str) -> bool:
 # -- model -----------------------------------------------------------------------------------------
 
 MODEL_VERSION = 9
-SUMS = "crc32"  # entry of model.json and run.json: CRC-32 of each file in the folder, by name
+SUMS = "crc32"  # entry of model.json and run.json: maps each file of the folder to its CRC-32
 MODEL = "model"
 # Temporary files and folders that a crash may leave behind.
 TEMPORARY = [f"{name}.tmp" for name in (RUN_JSON, COMMIT, REPORT, TUNING_JSON, TUNED)]
@@ -74,23 +75,22 @@ TEMPORARY += [f"{MODEL}.aside", f"{MODEL}.old"]
 MODEL_JSON = "model.json"
 DENSE, SPARSE, ROWS = "dense", "csr", "rows"  # layouts of the coefficients
 COEF = "coef.npy"
-STORED_DTYPE = "stored_dtype"  # optional entry of model.json: "float16"
 COEF_ROWS = "coef-rows.npy"  # layout "rows": numbers of the features that have a row in COEF
 FEATURES = "features.json"  # feature names, if there are any
 TRANSITIONS = "transitions.npy"  # models of sequences only
 MAX_TRANSFORM_ARRAYS = 17
 TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MAX_TRANSFORM_ARRAYS))
-COSTS = "costs.npy"  # costs of class pairs, if the training used any
-TEMPERATURE = "probability_temperature"  # optional entry of model.json
-ANSWERED = "answered"  # optional entry of model.json, together with the temperature
-MULTILABEL = "multilabel"  # optional entry of model.json and run.json
+COSTS = "costs.npy"  # costs of class pairs, if they were used in training
+# Optional entries of model.json. MULTILABEL is also an entry of run.json.
+STORED_DTYPE, TEMPERATURE, ANSWERED = "stored_dtype", "probability_temperature", "answered"
+MULTILABEL = "multilabel"
 SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}
 
 
 def transform_array(number: int) -> str:
     """Return the file name of array `number` of the transforms; raise `ValueError` if out of range."""
     if not 0 <= number < MAX_TRANSFORM_ARRAYS:
-        raise ValueError(f"there are more than {MAX_TRANSFORM_ARRAYS} of them")
+        raise ValueError(f"there are more than {MAX_TRANSFORM_ARRAYS} transform arrays")
     return TRANSFORM_ARRAYS[number]
 
 

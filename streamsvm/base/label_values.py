@@ -1,7 +1,7 @@
-"""Labels of users, and the class names that the library uses for them, which are always text.
+"""User labels, and the class names (always strings) that the library uses for them.
 
-A model record stores ``classes``, the names; ``label_dtype``, the NumPy dtype of the labels; and
-``class_values``, the labels of dtype object if they differ from the names (docs/formats.md).
+A model record stores the class names as ``classes``, the NumPy dtype of the labels as ``label_dtype``, and
+labels of dtype object that differ from their names as ``class_values`` (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LABEL_DTYPES = (
     "float16", "float32", "float64",
 )  # fmt: skip
 MAX_LABEL = 2**16  # characters
-_JSON_TYPES = (str, int, float, bool)  # types allowed in labels of dtype object, because JSON supports them
+_JSON_TYPES = (str, int, float, bool)  # JSON types, which labels of dtype object may have
 _INFINITE = (math.inf, -math.inf)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile("0|-?[1-9][0-9]*")  # Python's spelling only, so 01 and +1 stay text
@@ -37,7 +37,7 @@ MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-na
 
 
 def class_name(label: Any) -> str:
-    """Return the class name of a label: its text, with whole floats written without a decimal point."""
+    """Return the class name of a label: its string form, but whole floats have no decimal point."""
     label = as_python_value(label)
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
@@ -48,23 +48,23 @@ def class_record(labels: np.ndarray) -> dict[str, Any]:
     Raises `InputError` for fractional numbers and for label types that a model cannot store.
     """
     dtype = TEXT if labels.dtype.kind in "UT" else labels.dtype.name
-    given = [as_python_value(label) for label in labels.tolist()]
-    fraction = next((x for x in given if labels.dtype.kind == "f" and not x.is_integer()), None)
+    values = [as_python_value(label) for label in labels.tolist()]
+    fraction = next((x for x in values if labels.dtype.kind == "f" and not x.is_integer()), None)
     if fraction is not None:
         raise InputError(
-            f"Unknown label type: continuous: y has {fraction:g}, and numbers that name classes are whole",
-            remedy=Remedy("give texts, such as y.astype(str), if they are classes; a regression if not"),
+            f"Unknown label type: continuous: y has {fraction:g}, but numeric labels must be whole numbers",
+            remedy=Remedy("convert class labels to text with y.astype(str), or train a regression model"),
         )
     wrong: Any = None if dtype in LABEL_DTYPES else labels.dtype
     if dtype == OBJECT:
-        wrong = next((type(x).__name__ for x in given if type(x) not in _JSON_TYPES or x in _INFINITE), None)
+        wrong = next((type(x).__name__ for x in values if type(x) not in _JSON_TYPES or x in _INFINITE), None)
     if wrong is not None:
         raise InputError(
-            f"y has labels of the type {wrong}, which a model does not keep",
-            remedy=Remedy("give texts, such as y.astype(str), whole numbers or booleans"),
+            f"y has labels of type {wrong}, which a model cannot store",
+            remedy=Remedy("use strings, as from y.astype(str), whole numbers or booleans"),
         )
-    record = {"classes": [class_name(label) for label in given], "label_dtype": dtype}
-    return record | ({"class_values": given} if dtype == OBJECT and given != record["classes"] else {})
+    record = {"classes": [class_name(label) for label in values], "label_dtype": dtype}
+    return record | ({"class_values": values} if dtype == OBJECT and values != record["classes"] else {})
 
 
 def is_missing(label: Any) -> bool:
@@ -75,28 +75,28 @@ def is_missing(label: Any) -> bool:
 def codes_among(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
     """Return the class code of each label: `UNSEEN_LABEL` if unknown, `NO_LABEL` if missing.
 
-    Labels are compared as values, so 1, 1.0 and True are equal. Text matches the number that it spells.
+    Labels are compared by value, so 1, 1.0 and True are equal. A string matches the number that it spells.
     """
     code: dict[Any, int] = {}
     for at, label in enumerate(classes.tolist()):
         code[label] = code[class_name(label)] = at
 
     def find(label: Any) -> int:
-        found = code.get(label) if isinstance(label, Hashable) else None
-        if found is None and is_missing(label):
+        result = code.get(label) if isinstance(label, Hashable) else None
+        if result is None and is_missing(label):
             return NO_LABEL
-        found = code.get(class_name(label)) if found is None else found
-        if found is None and isinstance(label, str) and classes.dtype.kind in "biuf":
+        result = code.get(class_name(label)) if result is None else result
+        if result is None and isinstance(label, str) and classes.dtype.kind in "biuf":
             with contextlib.suppress(ValueError):
-                found = code.get(float(label))
-        return UNSEEN_LABEL if found is None else found
+                result = code.get(float(label))
+        return UNSEEN_LABEL if result is None else result
 
     return np.array([find(label) for label in labels], LABEL_DTYPE)
 
 
 def warn_of_unknown(n: int, where: str) -> None:
     if n:
-        warn(StreamsvmWarning(f"{where}: labels unknown to the model, counted as wrong (rows: {n:,})"))
+        warn(StreamsvmWarning(f"{where}: rows with labels unknown to the model count as wrong (rows: {n:,})"))
 
 
 def class_labels(record: Mapping[str, Any]) -> np.ndarray:
@@ -112,17 +112,17 @@ def class_labels(record: Mapping[str, Any]) -> np.ndarray:
         values = [name == "True" for name in names] if dtype == "bool" else values
         valid = None not in values and len(set(values)) == len(names)
     if not valid:
-        raise ValueError(f"its classes are not distinct labels of the type {dtype}")
+        raise ValueError(f"the classes are not distinct labels of type {dtype}")
     labels = np.empty(len(names), dtype)
     try:
         labels[:] = values
     except OverflowError:
-        raise ValueError(f"a class is out of the range of {dtype}") from None
+        raise ValueError(f"a class is outside the range of {dtype}") from None
     return labels
 
 
 def dtype_of_names(names: Sequence[str]) -> str:
-    """Return int64 if all names spell whole numbers of this type, else str."""
+    """Return "int64" if all names spell whole numbers of 64 bits, else "str"."""
     short = (_INTEGER.fullmatch(name) and len(name) < 21 for name in names)
     return INTEGER if names and all(short) and all(-(2**63) <= int(name) < 2**63 for name in names) else TEXT
 
@@ -134,9 +134,9 @@ def as_number(label: str) -> float | None:
 
 
 def class_order(labels: Sequence[str]) -> np.ndarray:
-    """Return the permutation that sorts labels: numerically if all are finite numbers, else as text.
+    """Return the permutation that sorts labels, int64: numerically if all are finite numbers, else as text.
 
-    Equal numbers are sorted as text. The result is int64 of shape (len(labels),).
+    Different spellings of the same number are sorted as text.
     """
     if dtype_of_names(labels) == INTEGER:
         return np.argsort(np.array(labels).astype(np.int64), kind="stable")
@@ -146,10 +146,10 @@ def class_order(labels: Sequence[str]) -> np.ndarray:
 
 
 def canonical_name(label: str) -> str:
-    """Return the class name of a label of LIBSVM text: the shortest spelling of a number, or the label.
+    """Return the class name of a label in LIBSVM text: the shortest spelling of a number, or the label.
 
     Numbers are decimal and finite: ``+1``, ``1.0`` and ``1e0`` become ``1``, but ``0x10``, ``1_000`` and
-    ``nan`` are text. Whole numbers of any length are exact; other numbers are rounded to float64.
+    ``nan`` stay unchanged. Whole numbers of any length are exact; other numbers are rounded to float64.
     """
     value = as_number(label)
     if value is None:
@@ -161,10 +161,10 @@ def canonical_name(label: str) -> str:
 
 
 def label_text(value: Any) -> str | None:
-    """Return a label as text in the format of pandas, but whole floats without a point; None if missing.
+    """Return a label as pandas prints it, but whole floats without a decimal point; None if missing.
 
-    Raises `ValueError` for values that cannot be labels: other types such as lists, text of more than
-    `MAX_LABEL` characters, and floats so large that they may stand for several integers.
+    Raises `ValueError` for values that cannot be labels: lists and similar types, strings of more than
+    `MAX_LABEL` characters, and floats so large that several integers round to the same float.
     """
     value = as_python_value(value)
     if isinstance(value, str | bytes) and len(value) > MAX_LABEL:

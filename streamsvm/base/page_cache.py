@@ -13,9 +13,9 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 @functools.cache
 def memory_limit() -> int:
-    """Return the bytes of memory available to this process and its files in the page cache.
+    """Return the bytes of memory for this process and its files in the page cache.
 
-    This is the memory of the machine, or the limit of the control group if that is lower.
+    This is the memory of the machine or, if lower, the limit of the control group.
     """
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     lines = []
@@ -39,7 +39,7 @@ def memory_limit() -> int:
 
 
 def will_need(file: Path) -> None:
-    """Ask the operating system to preload a file; a missing file is ignored."""
+    """Ask the operating system to preload a file; ignore a missing file."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
     with contextlib.suppress(OSError):

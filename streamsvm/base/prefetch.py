@@ -1,4 +1,4 @@
-"""Prefetching: an iterator that runs in its own thread, one item ahead of the consumer."""
+"""Prefetching: an iterator that runs in a separate thread, one item ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Prefetcher(Generic[T]):
     """Iterator over items that a thread produces one ahead of the consumer.
 
     An exception in the thread is raised in place of the next item. While an item is awaited, `stop` is
-    polled, because a pipe may stay silent forever; if it returns True, `Stopped` is raised. Without `join`,
-    `close` does not wait for the thread, which may be blocked on a silent pipe until the process ends.
-    `is_single` means that there is at most one item; then no thread is started, and `stop` is not called.
+    polled, because a pipe may stay silent forever; if `stop` returns True, `Stopped` is raised. Without
+    `join`, `close` does not wait for the thread, which may be blocked on a silent pipe until the process
+    ends. With `is_single`, there is at most one item, no thread is started, and `stop` is not called.
 
     Attributes
     ----------
@@ -43,16 +43,16 @@ class Prefetcher(Generic[T]):
         self._items = iter(items)
         self._stop = stop
         self._join = join
-        self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         if not is_single:
             self._thread = threading.Thread(target=self._produce, name="streamsvm-prefetch", daemon=True)
             self._thread.start()
-            self._wanted.put(True)
+            self._requests.put(True)
 
     def _produce(self) -> None:
-        while self._wanted.get():
+        while self._requests.get():
             try:
                 self._ready.put(("item", next(self._items)))
             except StopIteration:
@@ -78,7 +78,7 @@ class Prefetcher(Generic[T]):
         finally:
             self.waited += max(time.perf_counter() - begin, 0.0)
         if kind == "item":
-            self._wanted.put(True)
+            self._requests.put(True)
             return value
         self._ready.put(("end", None))  # further calls raise StopIteration, also after an error
         if kind == "error":
@@ -98,7 +98,7 @@ class Prefetcher(Generic[T]):
         if self._thread is None:
             self._close_items()
             return
-        self._wanted.put(False)
+        self._requests.put(False)
         if self._join:
             self._thread.join()
 

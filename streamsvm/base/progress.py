@@ -18,14 +18,14 @@ Report = Callable[[dict[str, Any]], None]
 logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # silent unless the program configures logging
 
-# Prefixes of names in the report of a pass: for measurements of the averaged weights, and, if the model is
-# the average, for accuracies of the last iterate.
+# Prefixes in pass reports, for measurements of the averaged weights and, if these are the model, for
+# accuracies of the last iterate.
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
-COMPILING = "compiling kernels; this happens once on a machine"
+COMPILING = "compiling kernels, which happens once per machine"
 _listeners: list[Callable[[str], None]] = []  # callbacks to be notified of kernel compilation
-_SAID_SECONDS = 3600.0  # minimum seconds between two notifications of compilation
+_NOTICE_SECONDS = 3600.0  # minimum seconds between two notifications of compilation
 _BAR_DELAY = 1.0  # seconds before an automatic bar appears
-_BYTES = ("convert", "copy", "read", "verify")  # first words of the stages that are counted in bytes
+_BYTES = ("convert", "copy", "read", "verify")  # first words of stages that are counted in bytes
 _FIGURES = {  # format of each measured value
     "relative_gap": ".2e", "relative_gap_estimate": ".2e", "dual": ".6g", "primal": ".6g",
     "train_accuracy": ".4f", "valid_accuracy": ".4f", "progressive_accuracy": ".4f",
@@ -68,24 +68,24 @@ def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
             _listeners.remove(say)
 
 
-def tell_of_compiling(said: Path | None = None) -> None:
-    """Notify all listeners that kernels are about to be compiled; ignore errors of their streams.
+def tell_of_compiling(notice: Path | None = None) -> None:
+    """Notify all listeners that kernels are about to be compiled, ignoring errors from their streams.
 
-    Listeners are dropped without a call if the file `said` was touched within the last hour, perhaps by
-    another process.
+    Listeners are removed without notification if this or another process touched the file `notice` within
+    the last hour.
     """
-    if said is not None and _listeners:
+    if notice is not None and _listeners:
         with suppress(OSError):
-            if said.exists() and time.time() - said.stat().st_mtime < _SAID_SECONDS:
+            if notice.exists() and time.time() - notice.stat().st_mtime < _NOTICE_SECONDS:
                 _listeners.clear()
-            said.touch()
+            notice.touch()
     while _listeners:
         with suppress(IndexError, OSError, ValueError):  # another thread emptied the list
             _listeners.pop(0)(COMPILING)
 
 
 def unit_of(stage: str) -> str:
-    """Return the unit of a stage: "rows", or "B" for bytes."""
+    """Return the unit that a stage is counted in: "rows", or "B" for bytes."""
     return "B" if stage.split()[0] in _BYTES else "rows"
 
 
@@ -132,7 +132,7 @@ def _is_watched() -> bool:
 
 
 def logged(report: Report | None) -> Report:
-    """Return a callback that logs each training event and then calls `report`, if any."""
+    """Return a callback that logs each training event and then passes it to `report`, if any."""
 
     def log_and_report(event: dict[str, Any]) -> None:
         _log(event)
@@ -168,11 +168,11 @@ def _log(event: dict[str, Any]) -> None:
 
 
 def of_model(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a pass report with the measurements of the average, if the average is the model."""
+    """Return a pass report; if the average is the model, its measurements replace the last iterate's."""
     if f"{LAST_ITERATE_PREFIX}train_accuracy" not in report:
         return report
-    of_average = {name: value for name, value in report.items() if name.startswith(AVERAGE_PREFIX)}
-    return report | {name.removeprefix(AVERAGE_PREFIX): value for name, value in of_average.items()}
+    averages = {name: value for name, value in report.items() if name.startswith(AVERAGE_PREFIX)}
+    return report | {name.removeprefix(AVERAGE_PREFIX): value for name, value in averages.items()}
 
 
 def _figures(event: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from streamsvm.base.text import printable, shortened
 
 _MAX_ITEMS = 4  # shown items of a list
-_MAX_TEXT = 60  # shown characters of a text
+_MAX_TEXT = 60  # shown characters of a string
 
 
 class Readable:
@@ -37,7 +37,7 @@ class Readable:
 def html_table(
     rows: Iterable[Sequence[Any]], *, title: str = "", headings: Sequence[str] = (), marked: int | None = None
 ) -> str:
-    """Return an HTML table of escaped values; row number `marked` is bold."""
+    """Return an HTML table of escaped values; the row with index `marked` is bold."""
     parts = ["<table>"]
     if title:
         parts.append(f'<caption style="text-align: left"><b>{_escaped(title)}</b></caption>')

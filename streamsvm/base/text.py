@@ -14,7 +14,7 @@ from streamsvm.errors import SettingsError, StreamsvmError
 # paragraph separators, bidirectional embeddings, overrides and isolates.
 CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[{CONTROL}]")
-# Also surrogates, which cannot be encoded, and characters that XML forbids.
+# Also includes surrogates, which cannot be encoded, and characters that XML forbids.
 _UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff\ufffe\uffff]")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
@@ -25,10 +25,10 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
-def shortened(text: object, most: int = 60) -> str:
-    """Escape control characters in `text`, and truncate it to `most` characters, including the "…"."""
+def shortened(text: object, max_length: int = 60) -> str:
+    """Escape control characters in `text`, and truncate it to `max_length` characters, including the "…"."""
     line = printable(str(text))
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmError]) -> None:
@@ -37,27 +37,27 @@ def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmEr
         if _CONTROL.search(name):
             name = shortened(name)
             raise error(
-                f"{where}: the class '{name}' has a control character in its name; rename it in the data"
+                f"{where}: the name of class '{name}' has a control character; rename the class in the data"
             )
 
 
 def parse_size(size: Any) -> int:
     """Return a size in bytes from text such as "500M", "2G" or "1.5GiB" (binary units) or an integer.
 
-    Raises `SettingsError` if it is not a size, not positive, or 2**63 or more.
+    Raises `SettingsError` if `size` is not a size, not positive, or 2**63 or more.
     """
-    wanted = f"{size!r} is not a size: a number of bytes, or text such as 500M or 2G"
+    problem = f"{size!r} is not a valid size; specify a number of bytes, or a size such as 500M or 2G"
     if isinstance(size, str):
-        found = _SIZE.fullmatch(size.strip())
-        if found is None or len(found[1]) > 30:
-            raise SettingsError(wanted)
-        size = int(float(found[1]) * 1024 ** "_kmgt".index(found[2].lower() or "_"))
+        match = _SIZE.fullmatch(size.strip())
+        if match is None or len(match[1]) > 30:
+            raise SettingsError(problem)
+        size = int(float(match[1]) * 1024 ** "_kmgt".index(match[2].lower() or "_"))
     try:
         number = operator.index(size)
     except TypeError:
-        raise SettingsError(wanted) from None
+        raise SettingsError(problem) from None
     if isinstance(size, bool) or not 0 < number < 2**63:
-        raise SettingsError(wanted)
+        raise SettingsError(problem)
     return number
 
 
@@ -87,11 +87,11 @@ def format_size(n: float) -> str:
 
 def as_url(path: str | os.PathLike[str]) -> str | None:
     """Return `path` as a URL, with slashes that `Path` merged restored; None if it is not a URL."""
-    found = _URL.fullmatch(os.fspath(path))
-    if found is None or os.path.lexists(path):
+    match = _URL.fullmatch(os.fspath(path))
+    if match is None or os.path.lexists(path):
         return None
-    root = "/" if found[1].lower() == "file" else ""  # file URLs have an empty host
-    return f"{found[1]}://{root}{found[2]}"
+    root = "/" if match[1].lower() == "file" else ""  # file URLs have an empty host
+    return f"{match[1]}://{root}{match[2]}"
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -101,12 +101,12 @@ def absolute(path: str | os.PathLike[str]) -> str:
 def check_local(path: str | os.PathLike[str], error: type[StreamsvmError]) -> None:
     url = as_url(path)
     if url is not None:
-        raise error(f"{url} is not a path on this machine; only local files are used")
+        raise error(f"{url} is not a local path; specify the path of a local file")
 
 
 def parse_part(text: str) -> tuple[int, int]:
     """Parse text such as ``1/10`` as (part, number of parts); raise `ValueError` for other text."""
-    found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]) or not 2 <= int(found[2]) <= 1000:
+    match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]) or not 2 <= int(match[2]) <= 1000:
         raise ValueError("a part such as 1/10, of 2 to 1,000 parts")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])

@@ -1,7 +1,4 @@
-"""Thread pools that return results in order, with work that runs ahead.
-
-`streamsvm.base.prefetch` has an iterator that runs ahead in its own thread.
-"""
+"""Thread pools that return results in order, and may compute them before they are requested."""
 
 from __future__ import annotations
 
@@ -20,16 +17,16 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def count_workers(wanted: int | None) -> int:
-    """Return `wanted`, or by default the number of processors available to this process.
+def count_workers(workers: int | None) -> int:
+    """Return `workers`, by default the number of processors available to this process.
 
-    Raises `SettingsError` unless `wanted` is a positive integer or None.
+    Raises `SettingsError` unless `workers` is a positive integer or None.
     """
-    if wanted is None:
+    if workers is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if isinstance(wanted, bool) or not isinstance(wanted, numbers.Integral) or wanted < 1:
-        raise wrong_setting("workers", f"must be 1 or more, and a whole number, not {wanted!r}")
-    return int(wanted)
+    if isinstance(workers, bool) or not isinstance(workers, numbers.Integral) or workers < 1:
+        raise wrong_setting("workers", f"must be a whole number of at least 1, not {workers!r}")
+    return int(workers)
 
 
 class _OneThreadEach:
@@ -65,8 +62,8 @@ class Threads:
     """Pool of up to `number` threads, which run in parallel because kernels release the GIL.
 
     With one thread, work runs in the caller's thread, unless `background` lets the caller continue. Threads
-    start on demand and end with the pool. After an error or an interrupt, work in progress is completed and
-    the rest is cancelled. `name` is the prefix of the thread names.
+    start on demand and end with the pool. After an error or an interrupt, calls in progress are
+    completed and pending calls are cancelled. `name` is the prefix of the thread names.
     """
 
     def __init__(self, number: int = 1, name: str = "streamsvm", *, background: bool = False) -> None:
@@ -107,30 +104,30 @@ class Threads:
             raise
 
     def each(self, work: Callable[[Item], Any], items: Iterable[Item]) -> None:
-        """Call `work` for each item, also in the caller's thread; for calls that take well under 1 ms.
+        """Call `work` for each item, also in the caller's thread, if a call takes well under 1 ms.
 
         Raises the first error once all threads are idle.
         """
         listed = list(items)
-        left = iter(listed)  # shared by all threads
+        remaining = iter(listed)  # shared by all threads
 
-        def share() -> None:
+        def work_on_items() -> None:
             try:
-                for item in left:
+                for item in remaining:
                     work(item)
             except BaseException:
-                list(left)  # cancels the remaining items
+                list(remaining)  # cancels the remaining items
                 raise
 
-        others: list[Future[None]] = []
+        helpers: list[Future[None]] = []
         try:
             for _ in range(min(self.number, len(listed)) - 1):
-                others.append(self.submit(share))
-            share()
+                helpers.append(self.submit(work_on_items))
+            work_on_items()
         finally:
-            begun = _end(others)
-        for other in begun:
-            other.result()
+            started = _end(helpers)
+        for helper in started:
+            helper.result()
 
     def map_ahead(
         self, work: Callable[[Item], Result], items: Iterable[Item], ahead: int | None = None
@@ -138,28 +135,28 @@ class Threads:
         """Yield the results in the order of the items, which are drawn in the caller's thread.
 
         Up to `ahead` calls (by default, one per thread) are submitted before the first result is awaited.
-        Without threads, nothing runs ahead. The consumer may hold one more result. An error of the item
-        iterator is raised in place of the item's result.
+        Without threads, each call runs when its result is requested. While the consumer holds a result, up to
+        ``ahead + 1`` results exist. An error in the item iterator is raised in place of the item's result.
         """
         ahead = 1 if self._pool is None else ahead or self.number
-        begun, source = deque[Future[Result]](), iter(items)
-        failed: Exception | None = None
+        pending, source = deque[Future[Result]](), iter(items)
+        item_error: Exception | None = None
         more = True
-        while begun or more:
-            while more and len(begun) < ahead:
+        while pending or more:
+            while more and len(pending) < ahead:
                 try:
-                    begun.append(self.submit(work, next(source)))
+                    pending.append(self.submit(work, next(source)))
                 except StopIteration:  # not stored: its traceback would keep arrays alive
                     more = False
                 except Exception as error:
-                    failed, more = error, False
-            if begun:
-                yield begun.popleft().result()
-        if failed is not None:
-            raise failed
+                    item_error, more = error, False
+            if pending:
+                yield pending.popleft().result()
+        if item_error is not None:
+            raise item_error
 
     def close(self) -> None:
-        """Wait for calls in progress, and cancel the rest."""
+        """Wait for calls in progress, and cancel pending calls."""
         self._is_closed = True
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
@@ -172,10 +169,10 @@ class Threads:
 
 
 def _end(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
-    """Cancel work that has not started, wait for the rest, and return its futures.
+    """Cancel calls that have not started, wait for the calls that have, and return their futures.
 
     Cancelled futures are not awaited, because `wait` hangs on futures that `Threads.close` cancelled.
     """
-    begun = [future for future in futures if not future.cancel()]
-    wait(begun)
-    return begun
+    started = [future for future in futures if not future.cancel()]
+    wait(started)
+    return started

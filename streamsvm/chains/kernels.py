@@ -46,17 +46,17 @@ def best_sequence(scores, transitions, n, sequence):
     All arrays are float64 except the int64 `sequence`. Ties go to the first class, from the last token back.
     """
     k = len(transitions)
-    value, before = scores[0].copy(), np.empty(k)
-    came_from = np.zeros((n, k), np.int32)
+    value, previous = scores[0].copy(), np.empty(k)
+    predecessors = np.zeros((n, k), np.int32)
     for t in range(1, n):
-        value, before = before, value
+        value, previous = previous, value
         value[:] = -np.inf
         for b in range(k):
             for c in range(k):
-                score = before[b] + transitions[b, c]
+                score = previous[b] + transitions[b, c]
                 if score > value[c]:
                     value[c] = score
-                    came_from[t, c] = b
+                    predecessors[t, c] = b
         value += scores[t]
     best = 0
     for c in range(1, k):
@@ -65,7 +65,7 @@ def best_sequence(scores, transitions, n, sequence):
     top = value[best]
     for t in range(n - 1, -1, -1):
         sequence[t] = best
-        best = came_from[t, best]
+        best = predecessors[t, best]
     return top
 
 
@@ -89,34 +89,34 @@ def replace_by_marginals(nodes, pairs, n):
     `nodes` has the shape (n or more, k), `pairs` (n - 1 or more, k, k); both are float64.
     """
     k = nodes.shape[1]
-    ahead, behind, terms = np.empty((n, k)), np.empty((n, k)), np.empty(k)  # log-sums over other tokens
+    forward, backward, terms = np.empty((n, k)), np.empty((n, k)), np.empty(k)  # log-sums over other tokens
     for c in range(k):
-        ahead[0, c] = nodes[0, c]
-        behind[n - 1, c] = 0.0
+        forward[0, c] = nodes[0, c]
+        backward[n - 1, c] = 0.0
     for t in range(1, n):
         for c in range(k):
             for b in range(k):
-                terms[b] = ahead[t - 1, b] + pairs[t - 1, b, c]
-            ahead[t, c] = log_sum(terms, k) + nodes[t, c]
+                terms[b] = forward[t - 1, b] + pairs[t - 1, b, c]
+            forward[t, c] = log_sum(terms, k) + nodes[t, c]
     for t in range(n - 2, -1, -1):
         for b in range(k):
             for c in range(k):
-                terms[c] = pairs[t, b, c] + nodes[t + 1, c] + behind[t + 1, c]
-            behind[t, b] = log_sum(terms, k)
-    total = log_sum(ahead[n - 1], k)
+                terms[c] = pairs[t, b, c] + nodes[t + 1, c] + backward[t + 1, c]
+            backward[t, b] = log_sum(terms, k)
+    total = log_sum(forward[n - 1], k)
     for t in range(n - 1):
         for b in range(k):
             for c in range(k):
-                log_p = ahead[t, b] + pairs[t, b, c] + nodes[t + 1, c] + behind[t + 1, c] - total
+                log_p = forward[t, b] + pairs[t, b, c] + nodes[t + 1, c] + backward[t + 1, c] - total
                 pairs[t, b, c] = np.exp(log_p)
     for t in range(n):
         for c in range(k):
-            nodes[t, c] = np.exp(ahead[t, c] + behind[t, c] - total)
+            nodes[t, c] = np.exp(forward[t, c] + backward[t, c] - total)
 
 
 @allocating
 def decode_groups(scores, transitions, qid, best):
-    """Write the best label sequence of each group into `best`, int64; `qid` must have whole groups."""
+    """Write the best label sequence of each group into `best`, int64; `qid` must contain whole groups."""
     begin = 0
     while begin < len(best):
         end = group_end(qid, begin)
@@ -126,7 +126,7 @@ def decode_groups(scores, transitions, qid, best):
 
 @allocating
 def inner_products(rows, i, active):
-    """Return x_tᵀx_u of the `active` tokens from row `i` on, shape (n, n), with 0 for inactive tokens."""
+    """Return x_tᵀx_u of the `active` tokens in the chain at row `i`, shape (n, n); 0 for other tokens."""
     n = len(active)
     products = np.zeros((n, n))
     for t in range(n):

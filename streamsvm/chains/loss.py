@@ -1,21 +1,22 @@
 """Chain-structured SVM, which predicts all labels of a sequence of tokens jointly.
 
-A group of rows with equal ``qid`` is a chain of tokens x_1 ... x_n with labels y*. Beside the weights w_c,
-transitions T_ab score label b after label a. Labels y have the score
+A group of rows with equal ``qid`` is a chain of tokens x_1 ... x_n with true labels y*. In addition to the
+weights w_c, the transition T_ab scores label b after label a. A label sequence y has the score
 
     score(y) = Σ_t w_{y_t}ᵀx_t + Σ_t T[y_t, y_{t+1}]
 
-and the loss of a chain is max_y [Δ(y) + score(y)] - score(y*), with Δ(y) the number of wrong labels:
+and the loss of a chain is max_y gain(y) with gain(y) = Δ(y) + score(y) - score(y*), where Δ(y) is the number
+of wrong labels. The training problem, with the mean cost C_g of the rows of chain g, is
 
-    min ½‖W‖² + ½‖T‖² + Σ_g C_g loss_g        C_g: the mean cost of the group's rows
+    min ½‖W‖² + ½‖T‖² + Σ_g C_g loss_g
 
-(Taskar, Guestrin & Koller 2003; Mohapatra et al. 2016, section 4.3). A chain of one token is a row of
-Crammer-Singer, the loss ``cs``. The transitions are the last k rows of the weights: row a has the scores of
-all labels after a.
+(Taskar, Guestrin & Koller 2003; Mohapatra et al. 2016, section 4.3). A chain of one token has the loss of a
+row with Crammer-Singer (``cs``). The transitions are the last k weight rows: row a scores all labels after a.
 
 The duals of a chain are weights α_y >= 0 of its kⁿ label sequences, with the sum C_g. The dual objective is
-Σ_g Σ_y α_y Δ(y) - ½‖W‖² - ½‖T‖². Weights and dual objective depend only on marginals of α. A visit finds the
-best sequence by Viterbi, and makes a step in the duals with one of four solvers:
+Σ_g Σ_y α_y Δ(y) - ½‖W‖² - ½‖T‖². It depends only on the marginals of α, which are the total weights of each
+label of a token, and of each pair of labels of successive tokens. A visit finds the best sequence by Viterbi,
+and makes a step in the duals with one of four solvers:
 
 ``cached``
     keeps a few sequences with positive weight, and makes exact pairwise steps among them.
@@ -24,14 +25,14 @@ best sequence by Viterbi, and makes a step in the duals with one of four solvers
     marginals.
 ``bcpl``
     makes a step of block-coordinate partial linearization towards the distribution α_y exp(gain(y) / τ),
-    whose marginals come from forward-backward, and keeps all marginals. All weight is on y* at first. Shares
-    count as at least 1e-12, because the exponential formula could not raise zeros.
+    whose marginals come from forward-backward, and keeps all marginals. At first all weight is on y*.
+    Fractions count as at least 1e-12, because the exponential formula cannot increase zeros.
 ``oeg``
     makes a step of online exponentiated gradient: like ``bcpl``, but a full step.
 
-If d_t and D_t are the changes of the marginals of token t's label and of its pair of labels with the next
-token, a step changes the weights by -Σ_t x_t d_tᵀ and the transitions by -Σ_t D_t. So the curvature of the
-dual is Σ_tu x_tᵀx_u d_tᵀd_u + ‖Σ_t D_t‖², which needs inner products of n² / 2 pairs of sparse rows.
+Let d_t and D_t be the changes in the marginals of the label of token t, and of its pair with the next label.
+A step changes the weights by -Σ_t x_t d_tᵀ and the transitions by -Σ_t D_t. So the curvature of the dual is
+Σ_tu x_tᵀx_u d_tᵀd_u + ‖Σ_t D_t‖², which needs inner products of n² / 2 pairs of sparse rows.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import numpy as np
 
 from streamsvm.chains.kernels import best_sequence, group_end, longest_group, sequence_score
 from streamsvm.chains.marginals import step_in_marginals
-from streamsvm.chains.sequences import kept_sequences, most_sequences, step_among_sequences
+from streamsvm.chains.sequences import kept_sequences, max_sequences, step_among_sequences
 from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import allocating, kernel
 from streamsvm.kernels.score import score_row, subtract_scores
@@ -56,19 +57,19 @@ CACHED, BCFW = ON_CHAINS.index("cached"), ON_CHAINS.index("bcfw")
 
 
 class Chain(NamedTuple):
-    """Scratch arrays of a chain, of which the first n tokens are in use."""
+    """Scratch arrays for chains of up to n tokens."""
 
     scores: np.ndarray  # (n, k) float64: scores, plus 1 for wrong classes
     transitions: np.ndarray  # (k, k) float64
-    own: np.ndarray  # (n,) int64: own labels
+    own: np.ndarray  # (n,) int64: true labels
     best: np.ndarray  # (n,) int64: label sequence with the largest score plus loss
-    # Changes of the marginals of C times the distribution; zero between visits.
+    # Changes of the marginals, called marginal steps; zero between visits.
     node_steps: np.ndarray  # (n, k) float64
     pair_steps: np.ndarray  # (k, k) float64: sum over the tokens
 
 
 class TransitionRows(NamedTuple):
-    """Rows with the value 1 at one row of the transitions, which is then updated like weights of tokens."""
+    """Rows that each select one transition row of the weights, to update it like the weights of a token."""
 
     data: np.ndarray
     indices: np.ndarray
@@ -95,7 +96,7 @@ def new_chain(n, k):
 
 @kernel
 def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
-    """Score the chain of `n` rows from `i` on, by the averaged weights unless `average_scale` is 0."""
+    """Score the chain of `n` rows at row `i`, with the averaged weights unless `average_scale` is 0."""
     k = len(chain.transitions)
     first = len(weights.current) - k
     for t in range(n):
@@ -115,10 +116,9 @@ def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
 
 @kernel
 def _is_idle(rows, i, n, C, tally):
-    """Count the `n` tokens from row `i` on; return True if the chain does not enter the objective.
+    """Count the `n` tokens at row `i`; return True if the chain does not enter the objective.
 
-    Its cost is 0, or a label is unknown. As in ``cs``, a single token of norm zero is also left out, and the
-    first class is predicted.
+    This is so for cost 0, an unknown label, or a single token of norm zero, as in ``cs``.
     """
     tally[VISITED] += n
     if C == 0.0:
@@ -136,7 +136,7 @@ def _is_idle(rows, i, n, C, tally):
 
 @kernel
 def _mean_cost(rows, i, n):
-    """Return the mean cost of the rows of a chain, exactly if all are equal."""
+    """Return the mean cost of the rows of a chain, without rounding if all costs are equal."""
     total, are_equal = 0.0, True
     for t in range(n):
         total += rows.cost[i + t]
@@ -154,7 +154,7 @@ def _count_correct(n, chain):
 
 @allocating
 def _largest_gain(n, chain):
-    """Return the loss of a chain, with its sequence in ``chain.best``; scores of wrong classes rise by 1."""
+    """Return the loss of a chain, with its sequence in ``chain.best``; add 1 to all wrong classes' scores."""
     own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
     for t in range(n):
         for c in range(len(chain.transitions)):
@@ -167,12 +167,12 @@ def _has_room(i, n, k, solver, old, new):
     """Return True if the buffer has room for the duals of a chain after a visit, or if they are discarded."""
     if len(new.ids) == 0:
         return True
-    most = (n - 1) * k * k + k
+    max_duals = (n - 1) * k * k + k
     if solver == CACHED:
-        most = n * most_sequences(kept_sequences(i, n, old))
+        max_duals = n * max_sequences(kept_sequences(i, n, old))
     elif solver == BCFW:  # one more dual for each token
-        most = n + old.counts[i : i + n].sum()
-    return new.used[0] + most <= len(new.ids)
+        max_duals = n + old.counts[i : i + n].sum()
+    return new.used[0] + max_duals <= len(new.ids)
 
 
 @kernel
@@ -193,17 +193,12 @@ def _make_visit(name, step):
     """Make the kernel of a visit; `name` is a part of its name in the cache.
 
     ``step(problem, rows, i, n, C, gain, old, new, chain)`` makes a step in the duals of the chain of `n` rows
-    from `i` on, and writes them to `new`. `gain` is the score plus loss of the best sequence, minus the score
-    of the own sequence. The function leaves the steps of the marginals in `chain`. It returns the expected
-    Hamming loss before the step, times C, and its change. Each kind of solver has its own kernel, to save
-    compile time.
+    at row `i`, and writes the new duals to `new`. `gain` is the largest gain of a sequence. `step` leaves the
+    marginal steps in `chain`, and returns the expected Hamming loss before the step, times C, and its change.
     """
 
     def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
-        """Make a step for each chain of ``order[begin:end]``; see `streamsvm.kernels.frame.make_kernels`.
-
-        Rows of a group are consecutive and in order. The last chain may end after `end`.
-        """
+        """Make a step for each chain that begins in ``order[begin:end]``; `order` keeps chains contiguous."""
         old, new, k = duals.old, duals.new, problem.n_classes
         chain = new_chain(longest_group(rows.qid), k)
         transitions = _transition_rows(weights.current, k)
@@ -218,7 +213,7 @@ def _make_visit(name, step):
             if _is_idle(rows, i, n, C, tally):
                 continue
             _score_chain(rows, i, n, weights, 0.0, scratch, chain)
-            # Without old duals this may be the first pass, the only one that reports predictions.
+            # Without old duals this may be the first pass, the only pass that reports predictions.
             if not old.counts[i : i + n].any():
                 best_sequence(chain.scores, chain.transitions, n, chain.best)
                 tally[CORRECT] += _count_correct(n, chain)

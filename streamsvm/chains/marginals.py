@@ -1,8 +1,8 @@
 """Block solvers ``bcfw``, ``bcpl`` and ``oeg`` of the chain-structured SVM, with marginals as duals.
 
-The duals of token t are marginals of label pairs (a, b) with the next token, with the id a k + b. The duals
-of the last token are marginals of its label. The own pair has the rest of C, and no entry. The marginal of a
-label is a sum over pairs, so each entry also counts for its first label.
+Token t has a dual with the id a k + b for each pair of its label a and the next label b. The last token has a
+dual for each label. The true pair of each token (or its true label) is not stored: its marginal is C minus
+the sum of the stored marginals.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from streamsvm.losses.base import ON_CHAINS
 
 _, BCFW, BCPL, OEG = range(len(ON_CHAINS))
 
-_LEAST_SHARE = 1e-12  # of C, for BCPL and OEG, which could not raise a share of 0
-_LARGEST_STEP = 1 - np.finfo(np.float64).eps  # for BCPL, which must stay inside the simplex (section 5.2)
+_MIN_FRACTION = 1e-12  # smallest fraction of C for BCPL and OEG, which cannot increase zeros
+_MAX_STEP = 1 - np.finfo(np.float64).eps  # of BCPL, which must stay inside the simplex (section 5.2)
 
 
 @allocating
 def step_in_marginals(problem, rows, i, n, C, gain, old, new, chain):
-    """Make a step towards another point of the marginals (see `loss._make_visit`)."""
+    """Move the marginals of a chain towards the target of the solver (see `loss._make_visit`)."""
     starts, ids, before, target = load_pairs(problem.solver, problem.temperature, i, n, C, old, chain)
     step = 1.0
     if problem.solver != OEG:
         step = exact_step(rows, i, n, starts, ids, before, target, chain)
         if problem.solver == BCPL:
-            step = min(step, _LARGEST_STEP)
+            step = min(step, _MAX_STEP)
     return move_pairs_towards(i, n, starts, ids, before, target, step, new, chain)
 
 
@@ -39,7 +39,7 @@ def _own_id(t, n, k, labels):
 
 @allocating
 def load_pairs(solver, temperature, i, n, C, old, chain):
-    """Return the entries that a step may change: ``starts`` by token, ids, old values and target values."""
+    """Return the duals that a step may change: where each token starts, ids, old values and target values."""
     k = len(chain.transitions)
     starts = np.zeros(n + 1, np.int64)
     if solver == BCFW:
@@ -73,30 +73,29 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
             before[starts[t] + _load_id(old, i, t, r, n, k)] = old.values[old.at[i + t] + r]
         for e in range(starts[t + 1] - starts[t]):
             ids[starts[t] + e] = e
-            share = pairs[t, e // k, e % k] if t + 1 < n else nodes[t, e]
-            target[starts[t] + e] = C * share
-        target[starts[t] + own] = before[starts[t] + own] = 0.0  # the own pair has no entry
+            fraction = pairs[t, e // k, e % k] if t + 1 < n else nodes[t, e]
+            target[starts[t] + e] = C * fraction
+        target[starts[t] + own] = before[starts[t] + own] = 0.0  # the true pair is not stored
     return starts, ids, before, target
 
 
 @kernel
 def _load_id(old, i, t, r, n, k):
     """Return the id of dual `r` of token `t`; below k for the last token, even in a damaged file."""
-    found = np.int64(old.ids[old.at[i + t] + r])
-    return found if t + 1 < n else min(found, k - 1)
+    dual_id = np.int64(old.ids[old.at[i + t] + r])
+    return dual_id if t + 1 < n else min(dual_id, k - 1)
 
 
 @allocating
 def _gibbs_marginals(temperature, i, n, C, old, chain):
     """Return marginals of the distribution s(y) ∝ α(y) exp(gain(y) / τ) (Mohapatra et al. 2016, equation 9).
 
-    The paper keeps a weight α for each label sequence, but here only marginals are kept. So α is the
-    distribution of largest entropy with these marginals, the Markov chain Π_t p(y_t, y_{t+1}) / Π_t p(y_t).
-    Weights and dual depend only on marginals. The equation is exact for this α.
+    The paper keeps a weight α for each label sequence. Here α is the distribution of largest entropy with the
+    kept marginals, the Markov chain Π_t p(y_t, y_{t+1}) / Π_t p(y_t). The equation is exact for this α.
     """
     k = len(chain.transitions)
     nodes, pairs = np.zeros((n, k)), np.zeros((n, k, k))
-    least = _LEAST_SHARE * C
+    min_value = _MIN_FRACTION * C
     for t in range(n):
         own = _own_id(t, n, k, chain.own)
         rest = C
@@ -113,16 +112,16 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
         pairs[t, own // k, own % k] = rest
         for c in range(k):
             for b in range(k):
-                pairs[t, c, b] = max(pairs[t, c, b], least)
+                pairs[t, c, b] = max(pairs[t, c, b], min_value)
                 nodes[t, c] += pairs[t, c, b]
     for t in range(n):
         for c in range(k):
-            share = 1.0  # the pairs cover the first and the last token
+            factor = 1.0  # the pairs include the first and the last token
             if n == 1:
-                share = max(nodes[t, c], least) / C
+                factor = max(nodes[t, c], min_value) / C
             elif 0 < t < n - 1:
-                share = C / nodes[t, c]
-            nodes[t, c] = np.log(share) + (chain.scores[t, c] - chain.scores[t, chain.own[t]]) / temperature
+                factor = C / nodes[t, c]
+            nodes[t, c] = np.log(factor) + (chain.scores[t, c] - chain.scores[t, chain.own[t]]) / temperature
             if t + 1 < n:
                 for b in range(k):
                     pairs[t, c, b] = np.log(pairs[t, c, b] / C) + chain.transitions[c, b] / temperature
@@ -132,7 +131,7 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
 
 @kernel
 def _add_pair_step(entry, t, n, step, chain):
-    """Add the step of one dual of token `t` to the steps of the marginals; the own pair loses it."""
+    """Add the change of one dual of token `t` to the marginal steps, and subtract it from the true pair."""
     k, own = len(chain.transitions), chain.own
     first = entry // k if t + 1 < n else entry
     chain.node_steps[t, first] += step
@@ -144,7 +143,7 @@ def _add_pair_step(entry, t, n, step, chain):
 
 @allocating
 def exact_step(rows, i, n, starts, ids, before, target, chain):
-    """Return the step in [0, 1] towards `target` that raises the dual most: equation 10, clipped."""
+    """Return the step length in [0, 1] towards `target` that is best for the dual: equation 10, clipped."""
     k, own = len(chain.transitions), chain.own
     gain = 0.0
     for t in range(n):
@@ -163,10 +162,10 @@ def exact_step(rows, i, n, starts, ids, before, target, chain):
     for t in range(n):
         for u in range(t + 1):
             if active[t] and active[u]:
-                both = 0.0
+                product = 0.0
                 for c in range(k):
-                    both += chain.node_steps[t, c] * chain.node_steps[u, c]
-                length += both * products[t, u] * (1.0 if t == u else 2.0)
+                    product += chain.node_steps[t, c] * chain.node_steps[u, c]
+                length += product * products[t, u] * (1.0 if t == u else 2.0)
     for c in range(k):
         for b in range(k):
             length += chain.pair_steps[c, b] * chain.pair_steps[c, b]
@@ -179,7 +178,7 @@ def exact_step(rows, i, n, starts, ids, before, target, chain):
 
 @kernel
 def move_pairs_towards(i, n, starts, ids, before, target, step, new, chain):
-    """Write the duals after a step, rounded, to `new`; return the result of `loss._make_visit`'s ``step``."""
+    """Write the duals after a step, rounded, to `new`; return what ``step`` of `loss._make_visit` returns."""
     k, own = len(chain.transitions), chain.own
     old_terms, term_change, at = 0.0, 0.0, new.used[0]
     for t in range(n):

@@ -1,7 +1,7 @@
 """Block solver ``cached`` of the chain-structured SVM: pairwise steps among label sequences.
 
-Each row of a chain stores, for each kept sequence, its label in this row and its weight. The own sequence has
-the rest of C.
+For each kept sequence, each row of the chain stores the label of this row and the weight of the sequence. The
+true sequence is not stored: its weight is C minus the sum of the stored weights.
 """
 
 from __future__ import annotations
@@ -15,30 +15,28 @@ from streamsvm.kernels.duals import close_row
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.losses.base import MOST_SEQUENCES, ROUNDS
 
-_ACCURACY = 0.001  # pairwise steps end when the last rise is at most this part of the total
+_ACCURACY = 0.001  # pairwise steps end when the last one adds at most this fraction of the total
 _STEPS = 5  # maximum number of pairwise steps for each cached sequence
 
 
 class Cached(NamedTuple):
-    """Label sequences of a chain that may have weight: the own, the kept and the new sequences."""
+    """Label sequences of a chain that may have weight: the true, the kept and the new sequences."""
 
-    sequences: np.ndarray  # (most, n) int64
-    alpha: np.ndarray  # (most,) float64: weights, with the sum C
-    before: np.ndarray  # (most,) float64: weights before the visit; 0 for the own sequence
-    losses: np.ndarray  # (most,) float64: numbers of wrong labels
-    gains: np.ndarray  # (most,) float64: score plus loss, minus the score of the own sequence
-    # (most, most) float64: inner products of the changes of W and T by weight on sequences
-    curvature: np.ndarray
+    sequences: np.ndarray  # (capacity, n) int64
+    alpha: np.ndarray  # (capacity,) float64: weights, with the sum C
+    before: np.ndarray  # (capacity,) float64: weights before the visit; 0 for the true sequence
+    losses: np.ndarray  # (capacity,) float64: numbers of wrong labels
+    gains: np.ndarray  # (capacity,) float64: gains of `streamsvm.chains.loss`
+    curvature: np.ndarray  # (capacity, capacity) float64: products of the changes of W and T by unit weights
     products: np.ndarray  # (n, n) float64: inner products of the tokens
-    # Zero except in `_add_products`: the inner products of a sequence's change of W with each token, by
-    # class, and its change of T.
-    of_tokens: np.ndarray  # (n, k) float64
-    of_pairs: np.ndarray  # (k, k) float64
+    # Scratch of `_add_products`: inner products of a change of W with the tokens; the change of T.
+    token_products: np.ndarray  # (n, k) float64
+    pair_products: np.ndarray  # (k, k) float64
 
 
 @allocating
 def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
-    """Add the best sequence to the cached ones and move weight among them (see `loss._make_visit`)."""
+    """Add the best sequence to the kept sequences, and move weight among them (see `loss._make_visit`)."""
     cached, m = load_sequences(rows, i, n, C, old, new, chain)
     m = _balance_in_rounds(cached, m, n, gain, chain)
     return _write_sequences(cached, m, i, n, new, chain)
@@ -46,7 +44,7 @@ def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
 
 @inlined
 def kept_sequences(i, n, old):
-    """Return the number of kept sequences of a chain, which only a damaged file can vary between rows."""
+    """Return the number of kept sequences of a chain, equal in all its rows unless the file is damaged."""
     m = np.int64(old.counts[i])
     for t in range(1, n):
         m = min(m, np.int64(old.counts[i + t]))
@@ -54,23 +52,23 @@ def kept_sequences(i, n, old):
 
 
 @inlined
-def most_sequences(m):
-    """Return the largest number of kept sequences after a visit, from `m` before it."""
+def max_sequences(m):
+    """Return the largest number of kept sequences after a visit that begins with `m`."""
     return max(m, min(m + ROUNDS, MOST_SEQUENCES))
 
 
 @allocating
 def load_sequences(rows, i, n, C, old, new, chain):
-    """Return the own and the kept sequences, with room for new ones, and their number."""
+    """Return the true and the kept sequences, with room for new sequences, and their number."""
     kept = kept_sequences(i, n, old)
-    most, k = kept + 1 + ROUNDS, len(chain.transitions)
+    capacity, k = kept + 1 + ROUNDS, len(chain.transitions)
     cached = Cached(
-        np.empty((most, n), np.int64),
-        np.zeros(most),
-        np.zeros(most),
-        np.zeros(most),
-        np.zeros(most),
-        np.zeros((most, most)),
+        np.empty((capacity, n), np.int64),
+        np.zeros(capacity),
+        np.zeros(capacity),
+        np.zeros(capacity),
+        np.zeros(capacity),
+        np.zeros((capacity, capacity)),
         inner_products(rows, i, np.ones(n, np.bool_)),
         np.zeros((n, k)),
         np.zeros((k, k)),
@@ -101,12 +99,9 @@ def _describe(cached, s, n, chain):
 
 @allocating
 def _balance_in_rounds(cached, m, n, gain, chain):
-    """Move weight among `m` sequences and new best ones, in rounds; return the number of sequences.
-
-    The first best sequence is ``chain.best``, with the gain `gain`.
-    """
+    """Move weight among `m` sequences and new best sequences, first ``chain.best``; return the new number."""
     alpha, gains = cached.alpha, cached.gains
-    shown = cached.before.copy()  # weights included in the scores
+    scored_alpha = cached.before.copy()  # weights that the scores include
     for round_ in range(ROUNDS):
         if not gain > 0.0 or _position(chain.best, cached.sequences, m, n) >= 0:
             if round_ == 0:
@@ -126,48 +121,44 @@ def _balance_in_rounds(cached, m, n, gain, chain):
         m += 1
         if round_ + 1 < ROUNDS:
             for s in range(1, m):
-                if alpha[s] != shown[s]:
-                    _add_steps(cached.sequences[s], n, alpha[s] - shown[s], chain)
-                    shown[s] = alpha[s]
+                if alpha[s] != scored_alpha[s]:
+                    _add_steps(cached.sequences[s], n, alpha[s] - scored_alpha[s], chain)
+                    scored_alpha[s] = alpha[s]
             gain = _rescored_gain(cached.products, n, chain)
     return m
 
 
 @kernel
 def _make_room(alpha, gains, curvature, m):
-    """Reduce the weighted sequences, beside the own one, to the limit; return the change of the dual.
-
-    While there are too many, one sequence gives all its weight to another. The pair lowers the dual least.
-    """
+    """Move the weight of sequences above the limit at the least loss; return the change of the dual."""
     change = 0.0
     n_weighted = 0
     for s in range(1, m):
         n_weighted += alpha[s] > 0.0
     while n_weighted > MOST_SEQUENCES:
-        lost, down, up = np.inf, 0, 0
+        min_decrease, down, up = np.inf, 0, 0
         for s in range(1, m):
             for u in range(m):
                 if u != s and alpha[s] > 0.0 and (u == 0 or alpha[u] > 0.0):
                     length = curvature[s, s] - 2.0 * curvature[s, u] + curvature[u, u]
-                    fall = alpha[s] * (gains[s] - gains[u] + 0.5 * alpha[s] * length)
-                    if fall < lost:
-                        lost, down, up = fall, s, u
+                    decrease = alpha[s] * (gains[s] - gains[u] + 0.5 * alpha[s] * length)
+                    if decrease < min_decrease:
+                        min_decrease, down, up = decrease, s, u
         if down == 0:  # numbers are not finite
             return -np.inf
-        moved = alpha[down]
-        _move_weight(alpha, gains, curvature, m, up, down, moved)
+        weight = alpha[down]
+        _move_weight(alpha, gains, curvature, m, up, down, weight)
         alpha[down] = 0.0
-        change -= lost
+        change -= min_decrease
         n_weighted -= 1
     return change
 
 
 @allocating
 def _write_sequences(cached, m, i, n, new, chain):
-    """Write the rounded weights and their sequences as the new duals.
+    """Write the rounded weights and their sequences as new duals, and add the steps to `chain`.
 
-    Returns the expected loss before the visit, times C, and its change. Adds the remaining steps of the
-    marginals to `chain`.
+    Returns the expected Hamming loss before the visit, times C, and its change.
     """
     alpha, sequences, losses = cached.alpha, cached.sequences, cached.losses
     old_terms, term_change, at, kept = 0.0, 0.0, new.used[0], 0
@@ -195,7 +186,7 @@ def _write_sequences(cached, m, i, n, new, chain):
 
 @allocating
 def _rescored_gain(products, n, chain):
-    """Apply and clear the steps of the marginals, and find the best sequence again; return its gain."""
+    """Apply and clear the marginal steps, and find the best sequence again; return its gain."""
     k = len(chain.transitions)
     for t in range(n):
         for u in range(n):
@@ -223,7 +214,6 @@ def _position(sequence, sequences, m, n):
 
 @kernel
 def _gain(sequence, n, chain):
-    """Return score plus loss of a sequence, minus the score of the own sequence."""
     own, scores, transitions = chain.own, chain.scores, chain.transitions
     gain = 0.0
     for t in range(n):
@@ -235,42 +225,41 @@ def _gain(sequence, n, chain):
 
 @kernel
 def _add_products(cached, a, n, own):
-    """Write row and column `a` of the curvature, the inner products of changes of W and T by unit weights.
+    """Write row and column `a` of the curvature (see `Cached`).
 
-    Weight on sequence p adds Σ_t x_t (e_{own_t} - e_{p_t})ᵀ to W, and the same of pairs to T.
+    Unit weight on a sequence p adds Σ_t x_t (e_{own_t} - e_{p_t})ᵀ to W; T changes likewise for label pairs.
     """
     p, products = cached.sequences[a], cached.products
-    of_tokens, of_pairs = cached.of_tokens, cached.of_pairs
+    token_products, pair_products = cached.token_products, cached.pair_products
     for u in range(n):
         if p[u] != own[u]:
             for t in range(n):
-                of_tokens[t, own[u]] += products[t, u]
-                of_tokens[t, p[u]] -= products[t, u]
+                token_products[t, own[u]] += products[t, u]
+                token_products[t, p[u]] -= products[t, u]
         if u + 1 < n:
-            of_pairs[own[u], own[u + 1]] += 1.0
-            of_pairs[p[u], p[u + 1]] -= 1.0
+            pair_products[own[u], own[u + 1]] += 1.0
+            pair_products[p[u], p[u + 1]] -= 1.0
     for b in range(1, a + 1):
         q = cached.sequences[b]
         total = 0.0
         for t in range(n):
-            total += of_tokens[t, own[t]] - of_tokens[t, q[t]]
+            total += token_products[t, own[t]] - token_products[t, q[t]]
             if t + 1 < n:
-                total += of_pairs[own[t], own[t + 1]] - of_pairs[q[t], q[t + 1]]
+                total += pair_products[own[t], own[t + 1]] - pair_products[q[t], q[t + 1]]
         cached.curvature[a, b] = cached.curvature[b, a] = total
     for u in range(n):
         if p[u] != own[u]:
             for t in range(n):
-                of_tokens[t, own[u]] = of_tokens[t, p[u]] = 0.0
+                token_products[t, own[u]] = token_products[t, p[u]] = 0.0
         if u + 1 < n:
-            of_pairs[own[u], own[u + 1]] = of_pairs[p[u], p[u + 1]] = 0.0
+            pair_products[own[u], own[u + 1]] = pair_products[p[u], p[u + 1]] = 0.0
 
 
 @kernel
 def _balance(alpha, gains, curvature, m):
     """Make pairwise steps among `m` sequences; modify `alpha` and `gains`, and return the rise of the dual.
 
-    A step moves weight from the weighted sequence of the smallest gain to the sequence of the largest gain,
-    as long as the dual rises.
+    A step moves weight from the weighted sequence of smallest gain to the sequence of largest gain.
     """
     total = 0.0
     for _ in range(_STEPS * m):
@@ -284,11 +273,11 @@ def _balance(alpha, gains, curvature, m):
         if down < 0 or not violation > 0.0:
             break
         length = curvature[up, up] - 2.0 * curvature[up, down] + curvature[down, down]
-        moved = alpha[down]
-        if violation < length * moved:
-            moved = violation / length
-        _move_weight(alpha, gains, curvature, m, up, down, moved)
-        rise = moved * (violation - 0.5 * length * moved)
+        weight = alpha[down]
+        if violation < length * weight:
+            weight = violation / length
+        _move_weight(alpha, gains, curvature, m, up, down, weight)
+        rise = weight * (violation - 0.5 * length * weight)
         total += rise
         if rise <= _ACCURACY * total:
             break
@@ -296,16 +285,16 @@ def _balance(alpha, gains, curvature, m):
 
 
 @kernel
-def _move_weight(alpha, gains, curvature, m, up, down, moved):
-    alpha[up] += moved
-    alpha[down] -= moved
+def _move_weight(alpha, gains, curvature, m, up, down, weight):
+    alpha[up] += weight
+    alpha[down] -= weight
     for s in range(m):
-        gains[s] -= moved * (curvature[up, s] - curvature[down, s])
+        gains[s] -= weight * (curvature[up, s] - curvature[down, s])
 
 
 @kernel
 def _add_steps(sequence, n, step, chain):
-    """Add the steps of moving weight `step` from the own sequence to `sequence` to the marginals' steps."""
+    """Add to the marginal steps a move of the weight `step` from the true sequence to `sequence`."""
     own = chain.own
     for t in range(n):
         chain.node_steps[t, sequence[t]] += step

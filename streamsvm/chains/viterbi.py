@@ -12,10 +12,7 @@ from streamsvm.errors import ModelError
 
 
 def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int, int]]:
-    """Cut rows into pieces of at most `step` rows; yield the first row and the end of each.
-
-    With `by_group`, pieces have whole groups, and exceed `step` only for a single group.
-    """
+    """Yield begin and end of pieces of up to `step` rows; with `by_group`, of whole groups (at least one)."""
     if not by_group or len(rows.qid) != rows.n_rows:
         for begin in range(0, rows.n_rows, step):
             yield begin, min(begin + step, rows.n_rows)
@@ -33,14 +30,13 @@ def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int
 def best_sequences(scores: np.ndarray, transitions: np.ndarray, rows: Rows, begin: int) -> np.ndarray:
     """Return the class codes of the best label sequences, with ties as in `argmax`.
 
-    `scores`, shape (n, k), are of whole groups from row `begin` on. Raises `ModelError` for rows without
-    groups.
+    `scores`, shape (n, k), covers whole groups, starting at row `begin`. Raises `ModelError` without groups.
     """
     from streamsvm.chains.kernels import decode_groups
 
     if len(rows.qid) != rows.n_rows:
         raise ModelError(
-            "the model predicts the labels of whole sequences, and the data does not say which rows are one",
+            "the model predicts whole label sequences, but the data does not say which rows form a sequence",
             remedy=GIVE_GROUPS,
         )
     best, qid = np.zeros(len(scores), np.int64), rows.qid[begin : begin + len(scores)]

@@ -1,8 +1,7 @@
 """Connection to a Dask cluster: find its workers, check that they match, and wait for their results.
 
-Tasks are pure functions. Their arguments are results of other tasks, or data that the scheduler holds, so the
-scheduler can run them again if a worker is lost. Other losses raise `WorkersLost`, and the run continues from
-its last commit.
+Tasks are pure functions of other results or of data that the scheduler holds, so the scheduler repeats them
+if a worker is lost. Other lost data raises `WorkersLost`, and the run continues from its last commit.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from streamsvm.kernels.jit import compiler
 
 LOCAL = "local"
 CLOSE_SECONDS = 3.0  # time limit for workers to close files, and for local workers to end
-_CHECK_ATTEMPTS = 3  # attempts to reach all workers, if some leave meanwhile
-_POLL_SECONDS = 1.0  # interval of checks while waiting for a result
-_SILENT_SECONDS = 5.0  # without a heartbeat, which workers send at least each second
+_CHECK_ATTEMPTS = 3
+_POLL_SECONDS = 1.0
+_SILENT_SECONDS = 5.0  # time without a heartbeat; workers send one at least each second
 _GRAPH_WARNING_SIZE = "1000PB"  # so large that Dask never warns of large arguments
-_NO_SCHEDULER = OSError, AttributeError, RuntimeError  # the last two once the client gave up
+_SCHEDULER_ERRORS = OSError, AttributeError, RuntimeError  # the last two after the client gave up
 
 
 class Limits(NamedTuple):
     """Time limits in seconds."""
 
-    connect: float = 30.0  # for a connection to the scheduler or to a worker
-    task: float = 300.0  # for an answer, and between heartbeats of a worker
+    connect: float = 30.0  # for connecting to the scheduler or a worker
+    task: float = 300.0  # for an answer, and between two heartbeats of a worker
     busy: float = 3600.0  # for tasks of a training, while all workers send heartbeats
 
 
@@ -58,7 +57,7 @@ def _load_distributed() -> Any:
 
 
 def start_quiet_tracker() -> None:
-    """Start the resource tracker without warnings for users about the semaphores of killed workers."""
+    """Start the resource tracker without its warnings about the semaphores of killed workers."""
     sys.warnoptions.append("ignore:resource_tracker")  # the tracker inherits the options of this process
     try:
         resource_tracker.ensure_running()
@@ -70,10 +69,7 @@ def start_quiet_tracker() -> None:
 def running_cluster(
     address: str | os.PathLike[str], number: int | None, splits: int
 ) -> Iterator[tuple[str, int | None]]:
-    """Start local processes if the address is "local", and end them on leaving.
-
-    Yields the address of the scheduler and the number of workers to wait for.
-    """
+    """Start local workers if the address is "local"; yield the scheduler address and number of workers."""
     if os.fspath(address) != LOCAL:
         yield os.fspath(address), number
         return
@@ -97,20 +93,20 @@ class Cluster:
     Parameters
     ----------
     address : str or path
-        Address of the scheduler ("tcp://host:8786"), its scheduler file, or "local" for processes of this
+        Address of the scheduler ("tcp://host:8786"), its scheduler file, or "local" for processes on this
         machine, which end with the connection.
     number : int or None
-        Number of workers to wait for (1 by default), or of local processes to start (one for each processor
-        and split by default).
+        Number of workers to wait for (default 1), or maximum number of local processes to start (default:
+        number of processors).
     splits : int
-        Number of splits, which limits the number of local processes.
+        Number of splits, which also limits the number of local processes.
 
     Attributes
     ----------
     threads : Threads
-        Threads of this process, which compute the measures.
+        Threads of this process, which compute accuracy and objective.
     when_silent : callable
-        Callback that is called repeatedly while a worker sends no heartbeat during a wait. It may raise.
+        Called repeatedly if a worker sends no heartbeat during a wait. It may raise an exception.
     """
 
     def __init__(self, address: str | os.PathLike[str], number: int | None, splits: int) -> None:
@@ -122,8 +118,8 @@ class Cluster:
         self.threads = self._stack.enter_context(Threads(min(count_workers(None), splits)))
         self._n_tasks = 0
         self.when_silent: Callable[[], None] = lambda: None
-        # Last heartbeats of the workers, by the scheduler's clock and by the local clock.
-        self._heard: dict[str, tuple[float, float]] = {}
+        # Last heartbeat of each worker, by the scheduler's clock and by the local clock.
+        self._heartbeats: dict[str, tuple[float, float]] = {}
         try:
             self._connect(number, splits)
         except BaseException:
@@ -136,15 +132,14 @@ class Cluster:
             if Path(self.address).is_file():
                 with open(self.address) as file:
                     if "address" not in json.load(file):
-                        raise ValueError("no address in it")
+                        raise ValueError("the file contains no address")
                 options["scheduler_file"] = self.address
             else:
                 running = running_cluster(self.address, number, splits)
                 options["address"], number = self._stack.enter_context(running)
-            # A local cluster silences its log until it has closed, which may be after `CLOSE_SECONDS`.
+            # Keep the log silent until a local cluster has closed, which may be after `CLOSE_SECONDS`.
             self._stack.enter_context(self._distributed.utils.silence_logging_cmgr(logging.CRITICAL))
-            # Collect clients that could not connect now, because closing one while another starts would wait
-            # for a lock for ever.
+            # Collect clients that could not connect: closing one while another starts could block for ever.
             gc.collect()
             client = self._distributed.Client(timeout=self._limits.connect, **options)
             self._client: Any = self._stack.enter_context(client)
@@ -153,7 +148,7 @@ class Cluster:
             raise ClusterError(
                 f"there is no Dask scheduler at {self.address}: {reason}",
                 remedy=Remedy(
-                    "give the address that `dask scheduler` prints, its scheduler file, or {}",
+                    "set the address that `dask scheduler` prints, its scheduler file, or {}",
                     Option("cluster", LOCAL),
                 ),
             ) from None
@@ -162,11 +157,11 @@ class Cluster:
     def _await_workers(self, number: int = 1) -> None:
         try:
             self._client.wait_for_workers(number, timeout=self._limits.connect)
-        except (TimeoutError, *_NO_SCHEDULER):
+        except (TimeoutError, *_SCHEDULER_ERRORS):
             raise ClusterError(
-                f"the cluster {self.address} has {len(self.workers)} workers, and {number} did not come in "
+                f"the cluster {self.address} has {len(self.workers)} of {number} workers after waiting for "
                 f"{self._limits.connect:g} seconds",
-                remedy=Remedy("start them with `dask worker`, or ask for fewer with {}", Option("workers")),
+                remedy=Remedy("start more workers with `dask worker`, or reduce {}", Option("workers")),
             ) from None
 
     @property
@@ -180,10 +175,8 @@ class Cluster:
         return [address for address, record in records for _ in range(max(1, record["nthreads"]))]
 
     def _worker_records(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self._client.scheduler_info(n_workers=-1).get("workers", {})
-        return found
-
-    # -- tasks -------------------------------------------------------------------------------------
+        records: dict[str, dict[str, Any]] = self._client.scheduler_info(n_workers=-1).get("workers", {})
+        return records
 
     def task(
         self,
@@ -195,8 +188,8 @@ class Cluster:
     ) -> Any:
         """Make a task to start later, shown as `name` on Dask's dashboard.
 
-        `arguments` are values, tasks, futures, and lists of these. The worker with the address `at` runs the
-        task, or another worker if the task is `movable` and Dask prefers this.
+        `arguments` are values, tasks or futures, or lists of them. The worker with the address `at` runs the
+        task, or another worker if the task is `movable` and Dask prefers another worker.
         """
         import dask
 
@@ -208,8 +201,7 @@ class Cluster:
     def start(self, tasks: Sequence[Any]) -> list[Any]:
         """Start tasks and their dependencies; return the futures of the results.
 
-        Raises `ClusterError` if the scheduler is gone, and `WorkersLost` if the connection was lost but is
-        back.
+        Raises `ClusterError` if the scheduler is gone, `WorkersLost` after a reconnection.
         """
         from dask import config
 
@@ -223,75 +215,72 @@ class Cluster:
             raise WorkersLost(f"the connection to the cluster {self.address} was lost") from None
 
     def results(self, futures: Sequence[Any], at: str | None = None) -> list[Any]:
-        """Return the results of futures; errors of the data are raised as on this machine.
+        """Return the results of futures; data errors are raised as in a training without a cluster.
 
         The worker `at` an address must answer soon. Without `at`, tasks may take long while all workers send
         heartbeats. Raises `WorkersLost` for a silent worker, a very long task or a lost result.
         """
-        found: list[Any] = self._finish(self._client.gather(futures, asynchronous=True), futures, at)
-        return found
+        results: list[Any] = self._finish(self._client.gather(futures, asynchronous=True), futures, at)
+        return results
 
     def put(self, values: Sequence[Any], at: str) -> list[Any]:
-        """Send values to the worker `at` an address; return their futures.
-
-        The scheduler cannot restore these values, so they are lost if the worker leaves.
-        """
-        sent = self._client.scatter(
+        """Send values to the worker `at` an address; return futures, which are lost if the worker leaves."""
+        scattering = self._client.scatter(
             list(values), workers=[at], direct=True, hash=False, timeout=self._limits.connect,
             asynchronous=True,
         )  # fmt: skip
-        found: list[Any] = self._finish(sent, [], at)
-        return found
+        references: list[Any] = self._finish(scattering, [], at)
+        return references
 
     def _finish(self, work: Coroutine[Any, Any, Any], futures: Sequence[Any], at: str | None) -> Any:
-        coming = asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+        pending = asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
         try:
-            return self._await(coming, futures, at)
+            return self._await(pending, futures, at)
         except StreamsvmError:
             raise
         except MemoryError as error:
             raise WorkersLost(
-                f"a worker is out of memory ({_one_line(error)}): give workers more of it, or split the work "
-                "more"
+                f"a worker ran out of memory ({_one_line(error)}): give the workers more memory, or use more "
+                "splits"
             ) from error
         except Exception as error:  # Dask raises many classes for lost results
             self._await_scheduler()
             raise WorkersLost(f"{type(error).__name__}: {_one_line(error)}") from error
 
-    def _await(self, coming: Future[Any], futures: Sequence[Any], at: str | None) -> Any:
-        ended = time.monotonic()
-        n_ended, limits = 0, self._limits
+    def _await(self, pending: Future[Any], futures: Sequence[Any], at: str | None) -> Any:
+        last_finish = time.monotonic()
+        n_finished, limits = 0, self._limits
         while True:
             try:
-                return coming.result(timeout=_POLL_SECONDS)
+                return pending.result(timeout=_POLL_SECONDS)
             except TimeoutError:
-                if coming.done():  # the task raised it
+                if pending.done():
                     raise
             now = time.monotonic()
             if self._has_silent_worker():
                 self.when_silent()
-            if at is not None and at not in self._heard:
-                raise WorkersLost(f"the worker {at} has gone")
-            if (count := sum(future.done() for future in futures)) > n_ended:
-                n_ended, ended = count, now
+            if at is not None and at not in self._heartbeats:
+                raise WorkersLost(f"the worker {at} has left the cluster")
+            if (count := sum(future.done() for future in futures)) > n_finished:
+                n_finished, last_finish = count, now
             limit = limits.task if at is not None or self._is_silent(limits.task) else limits.busy
-            if now - ended > limit:
-                raise WorkersLost(f"no task ended for {limit:g} seconds on the cluster {self.address}")
+            if now - last_finish > limit:
+                raise WorkersLost(f"the cluster {self.address} finished no task for {limit:g} seconds")
 
     def _has_silent_worker(self) -> bool:
-        """Return True if a worker has been silent for a while; wait for workers if there are none."""
+        """Return True if a worker has been silent for `_SILENT_SECONDS`; without workers, wait for them."""
         if not (records := self._worker_records()):
             self._await_workers()
-        now, before = time.monotonic(), self._heard
-        self._heard = {}
+        now, before = time.monotonic(), self._heartbeats
+        self._heartbeats = {}
         for at, record in records.items():
             last = record["last_seen"]  # by the scheduler's clock
-            self._heard[at] = before[at] if at in before and before[at][0] == last else (last, now)
+            self._heartbeats[at] = before[at] if at in before and before[at][0] == last else (last, now)
         return self._is_silent(_SILENT_SECONDS)
 
     def _is_silent(self, seconds: float) -> bool:
         now = time.monotonic()
-        return any(now - since > seconds for _, since in self._heard.values())
+        return any(now - since > seconds for _, since in self._heartbeats.values())
 
     def _await_scheduler(self) -> None:
         """Wait for a lost connection, or raise `ClusterError`."""
@@ -299,37 +288,34 @@ class Cluster:
         while self._client.status not in ("running", "closed") and time.monotonic() < until:
             time.sleep(_POLL_SECONDS / 10)
         if self._client.status != "running":
-            raise ClusterError(f"the scheduler of the cluster {self.address} has gone")
-
-    # -- checks ------------------------------------------------------------------------------------
+            raise ClusterError(f"the scheduler of the cluster {self.address} no longer answers")
 
     def check(self, data: Any) -> list[str]:
         """Raise `ClusterError` unless workers match this process and can read the store; return warnings."""
-        found = self.on_each(versions)
-        here = versions()
-        for address, there in found.items():
-            for name in here:
-                if name != "processor" and here[name] != there.get(name):
+        by_address = self.call_on_workers(versions)
+        for address, remote in by_address.items():
+            for name, version in versions().items():
+                if name != "processor" and version != remote.get(name):
                     raise ClusterError(
-                        f"the worker {address} has {name} {there.get(name)}, and this process {here[name]}",
+                        f"the worker {address} has {name} {remote.get(name)}, but this process has {version}",
                         remedy=_SAME_VERSIONS,
                     )
-        for address, problem in self.on_each(worker.read_problem, data).items():
+        for address, problem in self.call_on_workers(worker.read_problem, data).items():
             if problem is not None:
                 raise ClusterError(f"the worker {address} cannot read the data: {problem}")
-        processors = sorted({there["processor"] for there in found.values()})
+        processors = sorted({remote["processor"] for remote in by_address.values()})
         if len(processors) == 1:
             return []
         return [
             Message(
-                f"the processors of the workers differ ({', '.join(processors)}): their results may, in the "
-                "last digits, and the model then depends on who did what",
-                Remedy("set NUMBA_CPU_NAME and NUMBA_CPU_FEATURES to the same on all machines"),
+                f"the processors of the workers differ ({', '.join(processors)}), so results may differ in "
+                "the last digits, and the model depends on which worker runs which task",
+                Remedy("set NUMBA_CPU_NAME and NUMBA_CPU_FEATURES to the same values on all machines"),
             )
         ]
 
-    def on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """Call a function on each worker, or on the remaining workers; return results by address."""
+    def call_on_workers(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Call a function on each worker, or again if a worker leaves; return results by address."""
         for attempt in range(_CHECK_ATTEMPTS):
             while not (addresses := self.workers):  # the last worker may just have left
                 self._await_workers()
@@ -354,13 +340,13 @@ class Cluster:
 
     def __exit__(self, *error: object) -> None:
         """Let workers close open files, if they answer, and disconnect."""
-        with contextlib.suppress(TimeoutError, *_NO_SCHEDULER):
+        with contextlib.suppress(TimeoutError, *_SCHEDULER_ERRORS):
             self._client.run(worker.close, self.token, on_error="ignore", callback_timeout=CLOSE_SECONDS)
         self._stack.close()
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of programs and the target processor of the kernels, which affect results."""
+    """Return the program versions and the target processor of the kernels, which affect results."""
     return {
         "streamsvm": sys.modules["streamsvm"].__version__,
         "python": platform.python_version().rpartition(".")[0],

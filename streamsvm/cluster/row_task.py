@@ -1,4 +1,4 @@
-"""Tasks of a cluster if the rows are split: visits of parts of a block, and sums of their changes."""
+"""Cluster tasks for training split by rows: visits of parts of a block, and sums of weight changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WeightDelta(NamedTuple):
 def visit_part(
     job: Job, turn: Turn, split: int, shard: WeightShard, old: tuple[RowDuals, float]
 ) -> tuple[WeightDelta, TaskResult]:
-    """Visit the rows of one round in a part of a block, with the old duals and their scale in `old`."""
+    """Visit the rows of one round in a part of a block; `old` has the old duals and their scale."""
     begin = time.thread_time()
     splits = job.spec.settings.splits
     block = job.reader().rows(turn)
@@ -36,18 +36,18 @@ def visit_part(
     duals, scale = old
     rows = row_span(block, first, end)
     features = features_of(rows, job.spec.n_features)
-    numbers = np.zeros(job.spec.n_features, rows.features.dtype)
-    numbers[features] = np.arange(len(features))
-    rows = rows._replace(indices=numbers[rows.features])
-    # The average delta begins with zero, so it becomes a change.
+    positions = np.zeros(job.spec.n_features, rows.features.dtype)
+    positions[features] = np.arange(len(features))
+    rows = rows._replace(indices=positions[rows.features])
+    # The average delta starts at zero, so its final value is its change.
     weights = new_weights(job.spec, len(features), job.spec.columns, averaging=turn.averaging)
     np.take(shard.current, features, axis=0, out=weights.current, mode="clip")  # "clip" needs no buffer
     tally, new = row_learner.visit_part(
         new_visitor(job, job.spec.columns, rows.n_rows), job.spec, turn, split, first, rows,
         duals.in_block(rows.n_rows)._replace(scale=scale), weights,
     )  # fmt: skip
-    for some in in_slices(len(features)):
-        weights.current[some] -= shard.current[features[some]]
+    for part in in_slices(len(features)):
+        weights.current[part] -= shard.current[features[part]]
     result = job.result([shard], begin, tally, new)
     return WeightDelta(features, weights.current, weights.average_delta), result
 
@@ -58,10 +58,10 @@ def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
     sums = []
     for a, b in ((left.current, right.current), (left.average_delta, right.average_delta)):
         total = np.zeros((len(features) if len(a) else 0, a.shape[1]), a.dtype)
-        for part, of_part in ((a, left.features), (b, right.features)):
-            at = np.searchsorted(features, of_part)
-            for some in in_slices(len(part)):
-                total[at[some]] += part[some]
+        for part, part_features in ((a, left.features), (b, right.features)):
+            at = np.searchsorted(features, part_features)
+            for slice_ in in_slices(len(part)):
+                total[at[slice_]] += part[slice_]
         sums.append(total)
     return WeightDelta(features, *sums)
 
@@ -80,14 +80,14 @@ def score_part(
 
 
 def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, turn: Turn) -> WeightShard:
-    """Return the weights plus the mean of the parts' changes; `delta` is their sum."""
+    """Return the weights plus the mean change of the parts; `delta` is the sum of the changes."""
     new = shard.copy(averaging=turn.averaging)
     for weights, step in ((new.current, delta.current), (new.average_delta, delta.average_delta)):
-        for some in in_slices(len(step)):
-            features = delta.features[some]
-            few, rows = weights[features], np.arange(len(features))
-            add_rows(rows, step[some], 1.0 / job.spec.settings.splits, few)
+        for part in in_slices(len(step)):
+            features = delta.features[part]
+            changed, rows = weights[features], np.arange(len(features))
+            add_rows(rows, step[part], 1.0 / job.spec.settings.splits, changed)
             if job.spec.loss.extra_columns:
-                centre_with_shared(rows, few, job.spec.n_classes)
-            weights[features] = few
+                centre_with_shared(rows, changed, job.spec.n_classes)
+            weights[features] = changed
     return new

@@ -1,7 +1,7 @@
 """Arguments and results of cluster tasks, and the reader of data on a worker.
 
-Tasks do not modify their arguments. A worker reads the blocks itself, and copies only the weights of the
-features in its rows. Its sums have the same bits as the sums of threads.
+Tasks do not modify their arguments. A worker reads blocks itself, and copies only the weights of the features
+in its rows. Sums are the same as in threads, bit for bit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,8 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
 from streamsvm.training.visitor import Visitor, VisitPlan
 
-_SLICE_FEATURES = 2**12  # features copied at a time
-_BLOCKS_IN_MEMORY = 2  # of a worker
-
-
-# -- reading on a worker -----------------------------------------------------------------------------
+_SLICE_FEATURES = 2**12
+_BLOCKS_IN_MEMORY = 2  # blocks that a worker keeps
 
 
 class _BlockReader:
@@ -48,7 +45,7 @@ class _BlockReader:
         self._rows: dict[tuple[int, int], Future[Rows]] = {}
         self._order: tuple[int, list[int]] = (0, [])
         self._scored: tuple[int, Rows] | None = None
-        self._bytes_told = 0
+        self._bytes_reported = 0
         self._lock = threading.Lock()
 
     def rows(self, turn: Turn) -> Rows:
@@ -56,16 +53,16 @@ class _BlockReader:
             if self._order[0] != turn.pass_number:
                 self._order = turn.pass_number, self._source.order(turn.pass_number).tolist()
             at = self._order[1].index(turn.block)
-            wanted = [(turn.pass_number, block) for block in self._order[1][at : at + _BLOCKS_IN_MEMORY]]
-            for key in wanted:
+            keys = [(turn.pass_number, block) for block in self._order[1][at : at + _BLOCKS_IN_MEMORY]]
+            for key in keys:
                 if key not in self._rows:
                     self._rows[key] = self._threads.submit(self._source.read, *key)
-            self._rows = {key: self._rows[key] for key in wanted}
-            found = self._rows[wanted[0]]
-        return found.result()
+            self._rows = {key: self._rows[key] for key in keys}
+            future = self._rows[keys[0]]
+        return future.result()
 
     def to_score(self, number: int) -> Rows:
-        """Read a block with its final costs, and keep it for tasks with its other parts."""
+        """Read a block with its final costs, and keep it for tasks that score other parts of it."""
         with self._lock:
             if self._scored is None or self._scored[0] != number:
                 self._scored = number, self._threads.submit(self._blocks.read, number).result()
@@ -74,8 +71,8 @@ class _BlockReader:
     def newly_read(self) -> int:
         """Return the number of bytes read since the last call."""
         with self._lock:
-            read = self._store.bytes_read - self._bytes_told
-            self._bytes_told += read
+            read = self._store.bytes_read - self._bytes_reported
+            self._bytes_reported += read
             return read
 
     def close(self) -> None:
@@ -83,15 +80,12 @@ class _BlockReader:
         self._store.close()
 
 
-# -- arguments and results of tasks -----------------------------------------------------------------
-
-
 class Job(NamedTuple):
-    """Data of a run that all of its tasks need."""
+    """Data of a run that all tasks of the run need."""
 
-    token: str  # name of the run
+    token: str
     training: Training
-    plan: VisitPlan  # plan whose specification has an average if memory permits
+    plan: VisitPlan  # its specification has an average if memory permits
 
     @property
     def spec(self) -> Spec:
@@ -111,7 +105,7 @@ class Job(NamedTuple):
     def result(
         self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, duals: Sequence[RowDuals] = ()
     ) -> TaskResult:
-        """Report a task that received `shards`, and began at `begin` on this thread's clock."""
+        """Make the report of a task that received `shards` and began at `begin` on this thread's clock."""
         moved = sum(shard.nbytes for shard in shards if shard.worker != worker.own_address())
         seconds = time.thread_time() - begin
         read = self.reader().newly_read()
@@ -124,7 +118,7 @@ class WeightShard(NamedTuple):
     current: np.ndarray  # (n_features, K)
     average_delta: np.ndarray  # the same shape; or (0, K)
     worker: str = ""
-    duals: RowDuals | None = None  # duals of the group's own rows and classes, within a block
+    duals: RowDuals | None = None  # within a block: duals of the group's rows for the group's classes
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +126,7 @@ class WeightShard(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights, columns: slice) -> WeightShard:
-        current, average = (np.ascontiguousarray(each[:, columns]) for each in weights[:2])
+        current, average = (np.ascontiguousarray(matrix[:, columns]) for matrix in weights[:2])
         return cls(current, average, worker.own_address())
 
     def copy(self, *, averaging: bool) -> WeightShard:
@@ -146,12 +140,12 @@ class WeightShard(NamedTuple):
 class TaskResult(NamedTuple):
     """Report of a task to the main process: sums over its rows, and its costs."""
 
-    tally: np.ndarray  # sums over the visited or scored rows
+    tally: np.ndarray
     seconds: float  # processor time
     moved: int  # bytes of weights from other workers
-    read: int  # decoded bytes of the store since the last report of this process
-    peak: int  # peak memory of the worker, in bytes
-    duals: list[RowDuals]  # new duals of a part of a block, by row in the block
+    read: int  # decoded bytes read from the store since the last report of this process
+    peak: int
+    duals: list[RowDuals]  # new duals of a part of a block; row numbers count within the block
 
 
 def zeros(n_features: int, columns: int, dtype: np.dtype) -> WeightShard:
@@ -165,12 +159,11 @@ def scaled(shard: WeightShard, factor: float) -> WeightShard:
 
 
 def without_average(shard: WeightShard) -> WeightShard:
-    """Return the weights without their average."""
     return shard._replace(average_delta=shard.average_delta[:0])
 
 
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int) -> float:
-    """Return ‖w‖² of the first columns of a shard, or of its average, as `Learner.norm2` does."""
+    """Return ‖w‖² of the first columns of a shard, or of its average, like `Learner.norm2`."""
     weights = job.weights_of(shard, averaged=average_scale > 0)
     problem, sums = Problem(n_classes, job.spec.settings.margin), np.zeros(1)
     job.spec.loss.kernels.norm2(weights, average_scale, None, problem, sums)
@@ -178,7 +171,7 @@ def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int)
 
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
-    """Make a visitor for weights with `columns` columns, which copies its new duals when threads would."""
+    """Make a visitor for `columns` weight columns; its dual buffer fills up as often as in a thread."""
     entries = job.plan.dual_entries and job.plan.dual_entries - job.spec.columns + columns
     plan = job.plan._replace(dual_entries=entries, n_rows=n_rows, pairs=job.reader().pairs)
     return Visitor(plan, columns)

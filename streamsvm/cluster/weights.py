@@ -1,8 +1,7 @@
 """Weights in the memory of the workers of a cluster.
 
-Weights are futures, which workers pass among themselves. The main process sends the old duals with each task,
-and receives the new duals. It fetches the weights for commits, measures and the model, so workers need no
-access to the run directory.
+Weights are futures, which workers pass among themselves. The main process sends old duals with each task,
+receives new duals, and fetches the weights for commits, evaluation and the model.
 """
 
 from __future__ import annotations
@@ -43,78 +42,76 @@ _ZERO_COUNTS: dict[str, float] = {
 
 
 class ShardedWeights(WeightStorage):
-    """Weights in the memory of the workers, which `weights` fetches after a visit.
+    """Weights in the memory of the workers; reading the property `weights` fetches them after a visit.
 
     Parameters
     ----------
-    here : WeightStorage
+    storage : WeightStorage
         Storage of this process, which receives fetched weights.
     cluster : Executor
     blocks : Blocks
         Training data, which the workers can also read.
-    facts : Job
+    job_data : Job
     """
 
-    def __init__(self, here: WeightStorage, cluster: Executor, blocks: Blocks, facts: Job) -> None:
-        self._here, self.cluster, self.blocks, self._facts = here, cluster, blocks, facts
+    def __init__(self, storage: WeightStorage, cluster: Executor, blocks: Blocks, job_data: Job) -> None:
+        self._storage, self.cluster, self.blocks, self._job_data = storage, cluster, blocks, job_data
         self._shards: list[Any] | None = None  # futures of `WeightShard`
-        self._is_here = True
+        self._is_fetched = True
         self.work: dict[str, float] = dict(_ZERO_COUNTS)
-        groups = facts.spec.groups
-        ranges = [[0, 0, facts.spec.columns]] if groups is None else groups.ranges.tolist()
-        self._columns = [slice(begin, end) for begin, _, end in ranges]  # of each shard
+        groups = job_data.spec.groups
+        ranges = [[0, 0, job_data.spec.columns]] if groups is None else groups.ranges.tolist()
+        self._columns = [slice(begin, end) for begin, _, end in ranges]
 
     @property
     def n_features(self) -> int:
-        return self._here.n_features
+        return self._storage.n_features
 
     @property
     def weights(self) -> Weights:  # type: ignore[override]
         self._fetch()
-        return self._here.weights
+        return self._storage.weights
 
     def _fetch(self) -> None:
-        if self._is_here or self._shards is None:
+        if self._is_fetched or self._shards is None:
             return
         for columns, future in zip(self._columns, self._shards, strict=False):
             (shard,) = self.cluster.results([future])
-            self._put_in(shard, columns)
+            self._store_shard(shard, columns)
             self.work["gathered_bytes"] += shard.nbytes
-        self._is_here = True
+        self._is_fetched = True
 
     @functools.cached_property
     def job(self) -> Any:
         """Future of the data that all tasks need."""
-        [held] = self.cluster.start([self.cluster.task("settings", worker.hold, self._facts)])
-        return held
-
-    # -- weights with the workers, and in this process -----------------------------------------------
+        [future] = self.cluster.start([self.cluster.task("settings", worker.identity, self._job_data)])
+        return future
 
     def find_slots(self) -> None:
         """Update the list of workers; raise `WorkersLost` if there are none."""
         self._slots = self.cluster.slots
         if not self._slots:
-            raise WorkersLost("no worker is left")
+            raise WorkersLost("the cluster has no workers left")
         self.work["workers"] = len(set(self._slots))
 
-    def places(self, count: int) -> list[str]:
-        """Choose workers for `count` pieces of work in proportion to their threads, neighbours together."""
-        return [self._slots[at * len(self._slots) // count] for at in range(count)]
+    def choose_workers(self, count: int) -> list[str]:
+        """Choose workers for `count` tasks in proportion to their threads, the same for successive tasks."""
+        return [self._slots[number * len(self._slots) // count] for number in range(count)]
 
-    def put(self, values: Sequence[Any], places: Sequence[str]) -> list[Any]:
-        found: dict[int, Any] = {}
-        for worker_ in sorted(set(places)):
-            at = [n for n, place in enumerate(places) if place == worker_]
-            found |= zip(at, self.cluster.put([values[n] for n in at], worker_), strict=True)
-        return [found[n] for n in range(len(values))]
+    def put(self, values: Sequence[Any], addresses: Sequence[str]) -> list[Any]:
+        futures: dict[int, Any] = {}
+        for worker_ in sorted(set(addresses)):
+            positions = [n for n, address in enumerate(addresses) if address == worker_]
+            futures |= zip(positions, self.cluster.put([values[n] for n in positions], worker_), strict=True)
+        return [futures[n] for n in range(len(values))]
 
     def find_shards(self, *, averaging: bool) -> list[Any]:
         """Return the futures of the weights; if there are none yet, send the weights of this process."""
         if self._shards is None:
             self.find_slots()
             shards: list[Any] = []
-            weights = self._here.weights
-            for columns, at in zip(self._columns, self.places(len(self._columns)), strict=True):
+            weights = self._storage.weights
+            for columns, at in zip(self._columns, self.choose_workers(len(self._columns)), strict=True):
                 current = weights.current[:, columns]
                 if current.any():
                     average = weights.average_delta[:, columns] if averaging else current[:0]
@@ -127,42 +124,41 @@ class ShardedWeights(WeightStorage):
         return self._shards
 
     def replace_shards(self, shards: list[Any]) -> None:
-        self._shards, self._is_here = shards, False
+        self._shards, self._is_fetched = shards, False
 
-    def _put_in(self, shard: WeightShard, columns: slice) -> None:
-        weights, bits = self._here.weights, np.dtype(f"u{shard.current.itemsize}")
+    def _store_shard(self, shard: WeightShard, columns: slice) -> None:
+        weights, bits = self._storage.weights, np.dtype(f"u{shard.current.itemsize}")
         arrays = [(weights.current[:, columns], shard.current)]
         if len(shard.average_delta):
             arrays.append((weights.average_delta[:, columns], shard.average_delta))
         differs = np.zeros(len(shard.current), np.bool_)
-        for some in in_slices(len(differs)):
-            for stored, found in arrays:
-                differs[some] |= (stored[some].view(bits) != found[some].view(bits)).any(axis=1)
-        features = np.flatnonzero(differs)  # unchanged rows may be holes of a file
-        self._here.check_room(_only(features))
-        for stored, found in arrays:
-            for some in in_slices(len(features)):
-                stored[features[some]] = found[features[some]]
+        for part in in_slices(len(differs)):
+            for stored, fetched in arrays:
+                differs[part] |= (stored[part].view(bits) != fetched[part].view(bits)).any(axis=1)
+        features = np.flatnonzero(differs)  # unchanged rows may be holes in a file
+        self._storage.check_room(_only(features))
+        for stored, fetched in arrays:
+            for part in in_slices(len(features)):
+                stored[features[part]] = fetched[features[part]]
 
     def scale(self, factor: float) -> None:
         if factor != 1:
             self._change("scale", self.find_shards(averaging=False), scaled, factor)
 
     def begin_average(self) -> None:
-        self._here.begin_average()
+        self._storage.begin_average()
         if self._shards is not None:
             self._change("average", self._shards, without_average)
 
     def _change(
         self, name: str, shards: list[Any], function: Callable[..., WeightShard], *arguments: Any
     ) -> None:
-        """Replace each shard by the result of a function."""
         tasks = [self.cluster.task(name, function, shard, *arguments) for shard in shards]
         self.replace_shards(self.cluster.start(tasks))
 
     def squares(self, norm2: Callable[..., None], problem: Problem, average_scale: float) -> list[float]:
-        if self._is_here or self._shards is None:
-            return self._here.squares(norm2, problem, average_scale)
+        if self._is_fetched or self._shards is None:
+            return self._storage.squares(norm2, problem, average_scale)
         sizes = [min(int(end), problem.n_classes) - int(first) for first, end, _ in problem.ranges]
         tasks = [
             self.cluster.task("norm", norm2_of, self.job, shard, average_scale, n_classes)
@@ -172,25 +168,23 @@ class ShardedWeights(WeightStorage):
 
     def state(self) -> Iterator[np.ndarray]:
         self._fetch()
-        return self._here.state()
+        return self._storage.state()
 
     def restore(self, path: Path) -> None:
-        self._here.restore(path)
+        self._storage.restore(path)
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         self._fetch()
-        return self._here.coefficients(average_scale, columns)
-
-    # -- counts ------------------------------------------------------------------------------------
+        return self._storage.coefficients(average_scale, columns)
 
     def end_pass(self) -> None:
         self.work.update(_ZERO_COUNTS)
 
     def results(self, futures: list[Any]) -> list[Any]:
         begin = time.perf_counter()
-        found = self.cluster.results(futures)
+        results = self.cluster.results(futures)
         self.work["waited_for_workers_seconds"] += time.perf_counter() - begin
-        return found
+        return results
 
     def count(self, results: Sequence[TaskResult]) -> None:
         """Add the costs of tasks to the counts of the pass."""
@@ -204,6 +198,6 @@ class ShardedWeights(WeightStorage):
 
 
 def _only(features: np.ndarray) -> Rows:
-    """Return rows with only features, for a check of the space that they need."""
+    """Return rows with nothing but features, for `check_room`."""
     none = np.zeros(0)
     return Rows(none, features, np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)

@@ -15,12 +15,11 @@ _IDLE_SECONDS = 10.0  # interval of checks for remaining tasks of a command
 
 _T = TypeVar("_T")
 _open: dict[str, Any] = {}
-_closed: set[str] = set()  # closed names, which remaining tasks may still request
+_closed: set[str] = set()  # tokens of closed objects, which remaining tasks may still request
 _lock = threading.Lock()  # a worker may have several threads
 
 
 def _dask_worker() -> Any:
-    """Return the Dask worker that runs this task, or None."""
     try:
         return sys.modules["distributed"].get_worker()
     except (KeyError, ValueError):
@@ -34,22 +33,22 @@ def own_address() -> str:
 def open_once(token: str, open_: Callable[[], _T]) -> _T:
     """Return the open object named `token`; call `open_` if there is none.
 
-    The name begins with the token of a `Cluster`. The object is closed once the worker has no task of this
-    cluster. Raises `RuntimeError` if `close` was called with the name.
+    The token begins with the token of a `Cluster`. The object is closed once the worker has no task of this
+    cluster. Raises `RuntimeError` if the object was closed with `close`.
     """
     with _lock:
         if token in _closed:
-            raise RuntimeError("the command of this task has ended")
+            raise RuntimeError("the command that started this task has ended")
         if token not in _open:
             _open[token] = open_()
-            if (found := _dask_worker()) is not None:
-                threading.Thread(target=_close_when_idle, args=(token, found), daemon=True).start()
+            if (dask_worker := _dask_worker()) is not None:
+                threading.Thread(target=_close_when_idle, args=(token, dask_worker), daemon=True).start()
         opened: _T = _open[token]
         return opened
 
 
 def _close_when_idle(token: str, worker: Any) -> None:
-    """Close an object once its command has no task here, because the command may have been killed."""
+    """Close an object once its command, which may have been killed, has no task here."""
     while token in _open:
         time.sleep(_IDLE_SECONDS)
         with _lock:  # the worker lists a task before the task asks for the object
@@ -61,13 +60,13 @@ def _close_when_idle(token: str, worker: Any) -> None:
 def close(token: str) -> None:
     with _lock:
         _closed.add(token)
-        found = _open.pop(token, None)
-    if found is not None:
-        found.close()
+        opened = _open.pop(token, None)
+    if opened is not None:
+        opened.close()
 
 
 def read_problem(data: Any) -> str | None:
-    """Try to read a row of the store that ``data.open()`` opens; return the error message, or None."""
+    """Read a row of the store that ``data.open()`` opens; return the error message, or None."""
     try:
         with data.open() as store:
             store.rows(0, min(1, store.n_rows))
@@ -78,6 +77,6 @@ def read_problem(data: Any) -> str | None:
     return None
 
 
-def hold(value: Any) -> Any:
-    """Return the value, so that the scheduler can send it again if it is lost."""
+def identity(value: Any) -> Any:
+    """Return the value, which the scheduler can send again because it is the result of a task."""
     return value

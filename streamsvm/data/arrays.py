@@ -20,7 +20,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError, wrong_setting
 
-_GIVE_MATRIX = Remedy("give a matrix of numbers, rows by features")
+_PASS_MATRIX = Remedy("pass a numeric matrix with one row per sample")
 
 
 class Matrix(NamedTuple):
@@ -31,7 +31,7 @@ class Matrix(NamedTuple):
     indptr: np.ndarray  # (n_rows + 1,) int64
     n_features: int
     names: list[str] | None
-    encoding: dict[str, Any] | None = None  # encoding of the columns of a DataFrame with column names
+    encoding: dict[str, Any] | None = None  # how the named columns of a DataFrame become features
     dense: bool = False  # whether the input was a dense array
 
     def rows(self, labels: np.ndarray, norm2: np.ndarray) -> Rows:
@@ -51,8 +51,8 @@ def as_matrix(
 ) -> Matrix:
     """Convert an array, SciPy sparse matrix, DataFrame or AnnData, shape (n, n_features), to `dtype`.
 
-    A dense input stays dense if at least half of the values in a sample of its rows are not 0. Otherwise the
-    result is CSR. Raises `error` if `X` is not a numeric matrix, or a value is not finite in `dtype`.
+    A dense input stays dense if at least half of the values in a sample of its rows are non-zero. Otherwise
+    the result is CSR. Raises `error` if `X` is not a numeric matrix, or a value is not finite in `dtype`.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def as_matrix(
         A model's record of how DataFrame columns become features; empty if the model has none. By default
         text columns become categories.
     first : int
-        Number of the first row in error messages.
+        Number that error messages assign to the first row.
     columns : mapping, optional
         Column settings of `streamsvm.convert` for a DataFrame without an encoding.
     """
@@ -82,10 +82,10 @@ def as_matrix(
         try:
             matrix = np.asarray(matrix)
         except ValueError:
-            raise error("X has rows of different lengths", remedy=_GIVE_MATRIX) from None
+            raise error("X has rows of different lengths", remedy=_PASS_MATRIX) from None
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-        found = f"X has {matrix.ndim} axes and values of type {matrix.dtype}"
-        raise error(found, remedy=_GIVE_MATRIX)
+        problem = f"X has {matrix.ndim} axes and the dtype {matrix.dtype}"
+        raise error(problem, remedy=_PASS_MATRIX)
     if matrix.dtype == np.float16:  # SciPy does not support float16
         matrix = matrix.astype(np.float32)
     indices = None
@@ -101,15 +101,15 @@ def as_matrix(
     return Matrix(data, indices, indptr, matrix.shape[1], names, record, isinstance(matrix, np.ndarray))
 
 
-def _is_encoded(X: Any, encoding: Mapping[str, Any] | None, asked: Mapping[str, Any] | None) -> bool:
+def _is_encoded(X: Any, encoding: Mapping[str, Any] | None, settings: Mapping[str, Any] | None) -> bool:
     """Return True if the columns of a DataFrame need an encoding, False if they are the features."""
     if not hasattr(X, "items") or encoding == {}:
         return False
-    own = {} if encoding is None else encoding
-    there = set(map(str, X.columns))
-    known = [each.keys() <= {"name", "type"} for each in own.get("columns", ()) if each["name"] in there]
+    record = {} if encoding is None else encoding
+    names = set(map(str, X.columns))
+    known = [each.keys() <= {"name", "type"} for each in record.get("columns", ()) if each["name"] in names]
     are_numbers = all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in X.dtypes)
-    return bool(asked or own.get("text")) or not are_numbers or not all(known)
+    return bool(settings or record.get("text")) or not are_numbers or not all(known)
 
 
 def one_row(
@@ -122,15 +122,15 @@ def one_row(
     """
     if indices.ndim != 1 or indices.shape != values.shape or values.dtype.kind not in "fiub":
         raise error(
-            f"X is a pair of arrays of shapes {indices.shape} and {values.shape}",
-            remedy=Remedy("give the indices of one row and as many numbers"),
+            f"X is a pair of arrays with the shapes {indices.shape} and {values.shape}",
+            remedy=Remedy("pass one value for each feature index of one row"),
         )
     order = np.argsort(indices, kind="stable")
     indices, values = indices[order], values[order]
     if (at := first_false(np.diff(indices) != 0)) is not None:
-        raise error(f"X has the index {indices[at]} twice")
+        raise error(f"X repeats the index {indices[at]}; use each index once")
     if (at := first_outside(indices, n_features)) is not None:
-        raise error(f"X has the index {indices[at]}, and the model the features 0 to {n_features - 1}")
+        raise error(f"X has the index {indices[at]}, but the model has the features 0 to {n_features - 1}")
     indptr = np.array([0, len(indices)])
     return Matrix(_finite(values, indices, indptr, dtype, error), indices, indptr, n_features, None)
 
@@ -144,7 +144,7 @@ def _finite(
     names: Sequence[str] | None = None,
     first: int = 0,
 ) -> np.ndarray:
-    """Convert values to `dtype`; raise `error`, with row and column, if a value is not finite."""
+    """Convert values to `dtype`; raise `error`, which names row and column, if a value is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         data = np.ascontiguousarray(values, dtype)
     if (at := first_false(np.isfinite(data))) is not None:
@@ -153,43 +153,44 @@ def _finite(
         named = f" ({names[column]!r})" if names is not None else ""
         raise error(
             f"X[{first + row}, {column}]{named}: {values[at]} is not finite as {data.dtype}",
-            remedy=Remedy("drop or replace such values"),
+            remedy=Remedy("drop or replace values that are not finite"),
         )
     return data
 
 
 def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
-    """Raise `error` if `X` is a path, a store, a masked array or backed AnnData."""
+    """Raise `error` if `X` is None, a path, a store, a masked array or file-backed AnnData."""
     is_store = hasattr(X, "fingerprint") and hasattr(X, "path")  # duck typing avoids an import cycle
     if X is None or is_store or as_paths(X) is not None:
         raise error(
-            f"X is {X!r:.80}, and not a matrix",
-            remedy=Remedy("give a matrix, or streamsvm.fit, predict or evaluate the path of one store"),
+            f"X is {X!r:.80}, which is not a matrix",
+            remedy=Remedy("pass a matrix, or call streamsvm.fit, predict or evaluate with a path or store"),
         )
     if np.ma.isMaskedArray(X):
         raise error(
-            "X is a masked array, whose masked values would count as values",
-            remedy=Remedy("fill them, as with X.filled(0)"),
+            "X is a masked array, and its masked values would be used as data",
+            remedy=Remedy("fill the masked values, for example with X.filled(0)"),
         )
     if getattr(X, "isbacked", False):
         by_path = Call("fit", X.filename, (Option("label"), Option("out")))
         raise error(
-            f"X is AnnData that is backed by {X.filename}, and not in memory",
-            remedy=Remedy("give the path, which is read in blocks, such as {}, or X.to_memory()", by_path),
+            f"X is AnnData backed by the file {X.filename}, not in memory",
+            remedy=Remedy(
+                "pass the path, as in {}, to read the file in blocks, or pass X.to_memory()", by_path
+            ),
         )
 
 
 def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) -> Any:
-    """Return AnnData with the matrix of a layer, ``raw`` or ``obsm``; `X` itself if none is named.
+    """Return AnnData with a layer, ``raw`` or an ``obsm`` entry as its matrix; `X` itself if none is named.
 
-    Raises `InputError` if `X` lacks that matrix, and `SettingsError` if `X` is not AnnData or two matrices
-    are named.
+    Raises `InputError` if `X` lacks the matrix; `SettingsError` if several are named or `X` is not AnnData.
     """
     name = one_matrix(layer, raw, obsm)
     if name is None:
         return X
     if not hasattr(X, "layers"):
-        raise wrong_setting(name, "is for AnnData, and X is none", Remedy("leave it out"))
+        raise wrong_setting(name, "is for AnnData, but X is not AnnData", Remedy("leave it out"))
     check_is_matrix(X)
     if obsm is not None:
         matrix = X.obsm.get(obsm)
@@ -200,22 +201,22 @@ def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) ->
         matrix, names = X.layers.get(layer), X.var_names
     if matrix is None:
         what = "raw" if raw else f"{name} {layer or obsm!r}"
-        kind, there = ("obsm", X.obsm) if name == "obsm" else ("layers", X.layers)
-        raise InputError(f"X has no {what}; its {kind} are {', '.join(map(repr, there)) or 'none'}")
+        kind, available = ("obsm", X.obsm) if name == "obsm" else ("layers", X.layers)
+        raise InputError(f"X has no {what}; available {kind}: {', '.join(map(repr, available)) or 'none'}")
     return SimpleNamespace(X=matrix, var_names=names, obs=X.obs, obsm=X.obsm, obs_names=X.obs_names)
 
 
 def one_matrix(layer: str | None, raw: bool, obsm: str | None) -> str | None:
-    """Return the name of the setting that is used, or None; raise `SettingsError` if two are used."""
-    of_name = {"layer": layer, "raw": raw or None, "obsm": obsm}
-    given = [name for name, value in of_name.items() if value is not None]
-    if len(given) > 1:
-        raise wrong_setting(given[0], f"and {given[1]} both name a matrix; leave one of them out")
-    return given[0] if given else None
+    """Return the setting that names a matrix of AnnData, or None; raise `SettingsError` if two do."""
+    settings = {"layer": layer, "raw": raw or None, "obsm": obsm}
+    names = [name for name, value in settings.items() if value is not None]
+    if len(names) > 1:
+        raise wrong_setting(names[0], f"and {names[1]} both name a matrix; leave one of them out")
+    return names[0] if names else None
 
 
 def label_column(y: Any, label: str | None) -> tuple[Any, str | None]:
-    """Return `y` and `label`, where a text `y` moves to `label` because it names a column."""
+    """Return (y, label); a string `y` names the label column, so it is returned as `label`."""
     return (None, y) if isinstance(y, str) and label is None else (y, label)
 
 
@@ -226,12 +227,12 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
     are given.
     """
     if label is None and y is None:
-        column = "the name of a column of a DataFrame or of obs"
-        raise InputError(f"y is missing: give one label for each row, or label, {column}")
+        remedy = "pass one label per row, or name a column of the DataFrame or of obs in label"
+        raise InputError(f"y is missing; {remedy}")
     if label is None:
         return y
     if y is not None:
-        raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
+        raise SettingsError("y and label both define the labels; leave one of them out", setting="label")
     if label in getattr(X, "obsm", ()) and label not in X.obs:
         return X.obsm[label]
     return column_of(X, label, of_frame=True)
@@ -245,26 +246,23 @@ def without_label(X: Any, label: str | None) -> Any:
 def row_weights(X: Any, weights: Any, n_rows: int, where: str = "sample_weight") -> np.ndarray:
     """Return the row weights as float64.
 
-    `weights` are numbers, or the name of a column of ``obs`` of AnnData. Raises `InputError`, whose message
+    `weights` contains numbers, or names a column of ``obs`` of AnnData. Raises `InputError`, whose message
     begins with `where`, unless there is one finite number >= 0 per row.
     """
     weights = column_of(X, weights)
     try:
-        found = np.asarray(weights).astype(np.float64)
+        result = np.asarray(weights).astype(np.float64)
     except (TypeError, ValueError):
         raise InputError(f"{where} has values that are not numbers") from None
-    if found.shape != (n_rows,):
-        raise InputError(f"{where} has the shape {found.shape}, and the matrix {n_rows:,} rows")
-    if (row := first_no_amount(found)) is not None:
-        raise InputError(f"{where}, row {row + 1}: the weight {found[row]}; weights are numbers from 0 on")
-    return found
+    if result.shape != (n_rows,):
+        raise InputError(f"{where} has the shape {result.shape}, but the matrix has {n_rows:,} rows")
+    if (row := first_no_amount(result)) is not None:
+        raise InputError(f"{where}, row {row + 1}: the weight {result[row]} is invalid; use numbers >= 0")
+    return result
 
 
 def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
-    """Return ``qid`` for `groups`: one value per row, or the name of a column of ``obs`` of AnnData.
-
-    See `streamsvm.data.groups.codes_of_groups`.
-    """
+    """Return ``qid`` (see `codes_of_groups`) for `groups`: one value per row, or a column name in ``obs``."""
     return codes_of_groups(column_of(X, groups), n_rows, error)
 
 
@@ -273,10 +271,9 @@ def labelled_rows(
 ) -> tuple[Rows, dict[str, Any], Matrix]:
     """Return training rows, the entries of `class_record`, and the matrix of the rows.
 
-    The parameters are described in `as_matrix`, and the forms of `y` in
-    `streamsvm.data.label_sets.label_lists`. The classes are the sorted labels, or the columns of an
-    indicator. If `y` allows several labels per row, but each row has exactly one, single-label rows are
-    returned.
+    The parameters are as for `as_matrix`; `label_lists` describes a `y` with several labels per row. The
+    classes are the sorted labels, or the columns of an indicator matrix. If every row of a `y` that allows
+    several labels has exactly one, single-label rows are returned.
 
     Raises `InputError` if `X` is not a finite numeric matrix, `y` has a wrong length or missing labels, a row
     repeats a label, all rows have all labels, or there are fewer than two classes.
@@ -289,20 +286,20 @@ def labelled_rows(
     norm2 = row_norms(matrix.data, matrix.indptr)
     if (row := first_false(np.isfinite(norm2))) is not None:
         raise InputError(
-            f"X[{row}]: its squared norm is not finite", remedy=Remedy("scale the values to about 1")
+            f"X[{row}]: the squared norm is not finite", remedy=Remedy("scale the values to about 1")
         )
     if sets is None:
         return matrix.rows(codes, norm2), labels, matrix
     rows = matrix.rows(np.empty(n_rows, LABEL_DTYPE), norm2)
-    several = with_label_sets(rows, codes, sets.indptr)
-    if (np.diff(several.label_indptr) == len(classes)).all():
+    multilabel_rows = with_label_sets(rows, codes, sets.indptr)
+    if (np.diff(multilabel_rows.label_indptr) == len(classes)).all():
         raise InputError(
             f"y: every row has all {len(classes)} labels",
-            remedy=Remedy("give an indicator as an array, not as nested lists"),
+            remedy=Remedy("pass an indicator matrix as an array, not as nested lists"),
         )
-    if (np.diff(several.label_indptr) == 1).all():
-        return rows._replace(labels=several.labels), labels, matrix
-    return several, labels, matrix
+    if (np.diff(multilabel_rows.label_indptr) == 1).all():
+        return rows._replace(labels=multilabel_rows.labels), labels, matrix
+    return multilabel_rows, labels, matrix
 
 
 def _encode(y: Any, n_rows: int, sets: LabelLists | None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -311,11 +308,9 @@ def _encode(y: Any, n_rows: int, sets: LabelLists | None) -> tuple[np.ndarray, d
     y = y if sets is None else sets.labels
     labels = np.asarray(y)
     if sets is None and labels.shape != (n_rows,):
-        raise InputError(
-            f"X has {n_rows:,} rows, and y the shape {labels.shape}; give one label for each row"
-        )
-    given = () if labels.dtype.kind in "iub" else y if isinstance(y, list) else labels.tolist()
-    missing = next((i for i, label in enumerate(given) if is_missing(label)), None)
+        raise InputError(f"X has {n_rows:,} rows, but y has the shape {labels.shape}; pass one label per row")
+    candidates = () if labels.dtype.kind in "iub" else y if isinstance(y, list) else labels.tolist()
+    missing = next((i for i, label in enumerate(candidates) if is_missing(label)), None)
     if missing is not None:
         row, has = (missing, "is") if sets is None else (row_of(sets.indptr, missing), "has a label that is")
         raise InputError(f"y[{row}] {has} missing; drop rows without a label")
@@ -325,7 +320,7 @@ def _encode(y: Any, n_rows: int, sets: LabelLists | None) -> tuple[np.ndarray, d
         values, codes = np.unique(labels, return_inverse=True)
     except TypeError:
         raise InputError(
-            "y has labels of types that cannot be ordered; give texts or numbers alone"
+            "y has labels of types that cannot be compared; use only strings or only numbers"
         ) from None
     return codes.astype(LABEL_DTYPE), _checked(class_record(values))
 
@@ -335,9 +330,9 @@ def _checked(record: dict[str, Any]) -> dict[str, Any]:
     classes = record["classes"]
     check_classes(classes, "y", InputError)
     if len(set(classes)) < len(classes):
-        raise InputError("y has different labels with the same text; give texts or numbers alone")
+        raise InputError("y has different labels with the same text; use only strings or only numbers")
     if len(classes) < 2:
         raise InputError(
-            f"y has {'one class' if classes else 'no label'}; training needs two classes or more"
+            f"y has {'one class' if classes else 'no label'}; training needs at least two classes"
         )
     return record

@@ -1,4 +1,4 @@
-"""Reading of the blocks of a store, for training or scoring."""
+"""Blocks of a store: ranges of rows that are in memory together, read for training or scoring."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Blocks:
         Block boundaries from `cut_blocks`. A single block stays in memory.
     dtype : dtype
         Dtype of the computation, to which values are converted.
-    cost : float
-        Cost of a row with weight 1, multiplied by `class_weights`, float64 of shape (k,), if given.
+    cost, class_weights : float, and ndarray of float64, shape (n_classes,), optional
+        Cost of a row of weight 1, and the factor of the cost for each class.
     weighted : bool
         Whether to multiply the cost by the row weights of the store, if any.
     held_out : HeldOutPart, optional
-        Rows to give the cost 0.
+        Rows whose cost is set to 0.
     plan : Plan, optional
         Memory plan, which limits the size of a read; by default a block is one read.
     labelled : bool
@@ -76,24 +76,24 @@ class Blocks:
     def each(self, starts: np.ndarray, numbers: Iterable[int]) -> Iterator[Rows]:
         """Yield the rows of the blocks `numbers`, with boundaries `starts`.
 
-        Two buffers alternate, so each block is valid until the block after the next is read.
+        Two buffers alternate, so a block is overwritten when the block after the next is read.
         """
         for at, number in enumerate(numbers):
             yield self.rows(int(starts[number]), int(starts[number + 1]), self._buffers[at % 2])
 
     @property
     def first_starts(self) -> np.ndarray:
-        """Block boundaries of the first pass: first rows, followed by the number of rows."""
+        """First row of each block of the first pass, followed by the number of rows."""
         if self.plan is None or len(self) > 1:
             return self.starts
         n_blocks = self.plan.first_blocks
         return self.starts[-1] * np.arange(n_blocks + 1) // n_blocks
 
     def rows(self, start: int, stop: int, buffer: RowBuffer | None = None) -> Rows:
-        """Read the rows of a block into `buffer`.
+        """Read the rows ``start:stop`` of a block into `buffer`.
 
-        A single block stays in memory: only rows before `stop` that are not there yet are read, and any range
-        may be requested.
+        A single block stays in memory: only rows before `stop` that are not yet in memory are read, and any
+        range may be requested.
         """
         if len(self) == 1:
             buffer, first = self._buffers[0], 0
@@ -106,7 +106,7 @@ class Blocks:
         return self._without_held_out(buffer.span(start - first, stop - first))
 
     def _cuts(self, start: int, stop: int) -> list[int]:
-        """Cut a range of rows into reads of the size that the plan allows."""
+        """Return the boundaries of the reads of a range of rows, each as large as the plan allows."""
         if (plan := self.plan) is None or start >= stop:
             return [start, stop] if start < stop else []
         row_bytes = plan.row_bytes + plan.label_bytes * -(-self.store.n_labels // self.store.n_rows)
@@ -122,20 +122,20 @@ class Blocks:
         if self.labelled and not len(rows.label_indptr) and rows.labels.min(initial=0) < 0:
             raise StoreError(
                 f"{self.store.path}: row {start + int(np.argmax(rows.labels < 0)) + 1} has a label outside "
-                "the store's classes: such a store serves to evaluate, not to train"
+                "the store's classes; the store can be evaluated, but not used for training"
             )
         numbers = NO_NUMBERS if self.held_out is None else rows.numbers
         rows = rows._replace(numbers=numbers, hold_out_by=NO_NUMBERS)
         return rows._replace(data=self._cast(rows, start), cost=self._costs(rows))
 
     def to_measure(self) -> Blocks:
-        """Return blocks of the same rows with cost 1 for held-out rows, and 0 for all other rows."""
+        """Return the same blocks with cost 1 for held-out rows of positive cost, and 0 for all other rows."""
         blocks = copy.copy(self)
         blocks._measures = True
         return blocks
 
     def without_values(self, start: int, stop: int) -> Rows:
-        """Read only labels, costs, groups and numbers of a block whose values other processes read."""
+        """Read labels, costs, groups and row numbers of a block, because other processes read its values."""
         columns = self.store.columns(np.array([[start, stop]]), {"labels", "cost", "qid", "numbers"})
         none = np.zeros(0)
         rows = Rows(none, np.zeros(0, np.int32), np.zeros(1, np.int64), none, none)._replace(**columns)
@@ -170,7 +170,7 @@ class Blocks:
         return data
 
     def empty(self) -> Rows:
-        """Return zero rows in the dtypes of `read`."""
+        """Return a batch without rows, with the dtypes of `read`."""
         indices = None if self.store.dense_rows else np.zeros(0, self.store.index_dtype)
         labels = np.zeros(0, LABEL_DTYPE)
         start = np.zeros(1, np.int64)

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Elements per step, so that values and flags stay in the processor cache.
-PIECE_ELEMENTS = 2**16
+PIECE_ELEMENTS = 2**16  # elements per step, few enough for the processor cache
 
 
 def first_true(flags: np.ndarray) -> int | None:
@@ -28,7 +27,7 @@ def first_outside(numbers: np.ndarray, stop: int, start: int = 0) -> int | None:
 
 
 def first_no_amount(values: np.ndarray) -> int | None:
-    """Return the position of the first value that is not finite or is negative, or None."""
+    """Return the position of the first negative or non-finite value, or None."""
     return first_false(np.isfinite(values) & (values >= 0))
 
 
@@ -80,13 +79,13 @@ def find_index_violation(indices: np.ndarray, indptr: np.ndarray, end: int, what
         rising[indptr[first:last] - (start + 1)] = True
         if (place := first_false(rising)) is not None:
             at = start + 1 + place
-            reason = f"{what} {indices[at]} is not above {indices[at - 1]}, the one before it in its row"
+            reason = f"{what} {indices[at]} is not above {indices[at - 1]}, its predecessor in the row"
             return Violation("indices", at, reason)
     return None
 
 
 def first_labels(codes: np.ndarray, indptr: np.ndarray) -> np.ndarray:
-    """Return the first label code of each row, int32 of shape (n_rows,); -1 for rows without labels."""
+    """Return the first label code of each row, int32 of shape (n_rows,); -1 for a row without labels."""
     starts, filled = indptr[:-1], indptr[1:] > indptr[:-1]
     first = np.full(len(starts), -1, np.int32)
     first[filled] = codes[starts[filled]]
@@ -96,7 +95,7 @@ def first_labels(codes: np.ndarray, indptr: np.ndarray) -> np.ndarray:
 def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     """Compute the squared norm of each row, float64 of shape (n_rows,); infinite on overflow.
 
-    The bits do not depend on how rows are batched. `indptr` runs from 0 to nnz.
+    The norms are bit-identical for any division of the rows into batches. `indptr` runs from 0 to nnz.
     """
     norms = np.zeros(len(indptr) - 1, np.float64)
     filled = np.flatnonzero(indptr[1:] > indptr[:-1])  # reduceat is wrong for empty rows
@@ -113,9 +112,9 @@ def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
 
 
 def row_pieces(starts: np.ndarray, end: int, target: int = 2**20) -> list[tuple[int, int]]:
-    """Cut rows into ranges of about `target` elements, or of one longer row.
+    """Return the (start, stop) bounds of ranges of rows with about `target` elements, or one longer row.
 
-    `starts` has the first element of each row, and `end` is the end of the last row.
+    `starts` contains the first element of each row, and `end` is the end of the last row.
     """
     cuts, row = [], 0
     while row < len(starts):

@@ -1,7 +1,7 @@
 """Tables of misclassification costs: Δ(y, j) is the cost of predicting class j for a row of class y.
 
-A table is float32 of shape (k, k), with one row per true class. Costs are from 0 to 1e30, and 0 on the
-diagonal.
+A table is float32 of shape (k, k) for k classes, with one row per true class. Costs are from 0 to 1e30, and
+0 on the diagonal.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
         with np.errstate(over="ignore"):
             costs = np.array(source, np.float32, order="C")
     except (TypeError, ValueError):
-        raise InputError(f"{where}: not a table of numbers") from None
+        raise InputError(f"{where}: the costs are not a table of numbers") from None
     if costs.shape != (k, k):
-        found = " x ".join(f"{length:,}" for length in costs.shape) or "a single number"
-        raise InputError(f"{where}: the table of costs is {found}, and {k:,} classes need {k:,} x {k:,}")
+        size = " x ".join(f"{length:,}" for length in costs.shape) or "a single number"
+        raise InputError(f"{where}: the table of costs is {size}, but {k:,} classes need {k:,} x {k:,}")
     if names:
         costs = costs[np.ix_(*(_positions(each, classes, where) for each in names))]
     check_costs(costs, classes, where)
@@ -66,7 +66,7 @@ def check_costs(costs: np.ndarray, classes: Sequence[str], where: str) -> None:
         predicted, true = (f"{printable(classes[c])!r:.60}" for c in (j, y))
         raise InputError(
             f"{where}: predicting {predicted} for a row of {true} costs {costs[y, j]:g}",
-            remedy=Remedy("give numbers from 0 to 1e30, and 0 for the own class"),
+            remedy=Remedy("use costs from 0 to 1e30, and 0 for the correct class"),
         )
 
 
@@ -75,8 +75,8 @@ def _open_npy(path: str) -> np.ndarray:
         with durable.open_file(path, follow=True):  # only regular files
             return np.lib.format.open_memmap(path, mode="r")  # rejects object arrays, which are pickled
     except Exception as error:  # NumPy's header parser can raise any error
-        found = isinstance(error, OSError) and durable.reason(error)
-        raise InputError(f"{path}: {found or 'not numbers as NumPy saves them, or cut short'}") from None
+        cause = isinstance(error, OSError) and durable.reason(error)
+        raise InputError(f"{path}: {cause or 'the file is truncated or not a numeric NumPy array'}") from None
 
 
 def _read_csv(path: str) -> tuple[list[np.ndarray], list[str], list[str]]:
@@ -90,7 +90,7 @@ def _read_csv(path: str) -> tuple[list[np.ndarray], list[str], list[str]]:
                 rows.append(np.array(fields, np.float32).reshape(len(columns)))
             except ValueError:
                 where, n = f"{path}, line {lines.line_num}", f"{len(columns):,}"
-                raise InputError(f"{where}: not a name and {n} costs, as the first line has names") from None
+                raise InputError(f"{where}: expected a name and {n} costs, one per name in line 1") from None
             names.append(name.strip())
     return rows, names, columns
 
@@ -110,13 +110,13 @@ def _opened_text(path: str | Path) -> Iterator[TextIO]:
         with durable.os_errors_as(InputError, path, "read"), durable.open_file(path, follow=True) as file:
             yield io.TextIOWrapper(file, "utf-8-sig", newline="")
     except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
+        raise InputError(f"{path}: the file is not UTF-8 text") from None
     except csv.Error as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """Yield (place, stripped text) of the lines of a text file, except blanks and ``#`` comments."""
+    """Yield (place for messages, stripped line) for a text file, without blank lines and ``#`` comments."""
     with _opened_text(Path(path)) as file:
         for number, line in enumerate(file.read().split("\n"), 1):
             if line.strip() and not line.lstrip().startswith("#"):
@@ -127,13 +127,12 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
 
 
 def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
-    """Compute the cost table of a class tree: the cost of a pair is the length of the path between them.
+    """Compute the cost table of a class tree: the cost of two classes is the length of the path between them.
 
-    `source` maps each node except the root to its parent, and may be a file with a child and its parent per
+    `source` maps each node except the root to its parent, or names a file with a child and its parent on each
     line, separated by white space, or by a tab if names contain blanks. Inner nodes may be classes.
 
-    Raises `InputError` if the file cannot be read, a node has two parents, or the classes are not in one
-    tree.
+    Raises `InputError` if the file is unreadable, a node has two parents, or the classes are not in one tree.
     """
     if isinstance(source, Mapping):
         where, edges = "tree", [("tree", list(map(class_name, edge))) for edge in source.items()]
@@ -147,26 +146,26 @@ def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
     for place, names in edges:
         if len(names) != 2 or "" in names:
             raise InputError(
-                f"{place}: {len(names)} names, where a child and its parent are expected",
-                remedy=Remedy("separate them by one tab if names contain blanks"),
+                f"{place}: expected a child and its parent, but found {len(names)} names",
+                remedy=Remedy("separate child and parent by one tab if names contain blanks"),
             )
         child, parent = names
         if parents.setdefault(child, parent) != parent:
             first, second = (f"{printable(name)!r:.60}" for name in (parents[child], parent))
-            raise InputError(f"{place}: {printable(child)!r:.60} has the parents {first} and {second}")
+            raise InputError(f"{place}: {printable(child)!r:.60} has two parents, {first} and {second}")
     paths: list[list[str]] = []  # path from the root to each class
     for name in classes:
         path = [name]
         while path[0] in parents:
             path.insert(0, parents[path[0]])
             if len(path) > len(parents) + 1:
-                raise InputError(f"{where}: the parents of {printable(path[0])!r:.60} form a circle")
+                raise InputError(f"{where}: the parents of {printable(path[0])!r:.60} form a cycle")
         paths.append(path)
         if path[0] != paths[0][0]:
             first, second = (f"{printable(each[0])!r:.60}" for each in (paths[0], path))
             raise InputError(
                 f"{where}: the nodes {first} and {second} have no parent",
-                remedy=Remedy("give all but one of such nodes a parent"),
+                remedy=Remedy("add a parent for every node except the root"),
             )
     lengths = np.array([len(path) for path in paths], np.float32)
     costs: np.ndarray = lengths[:, None] + lengths

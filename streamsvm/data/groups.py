@@ -1,4 +1,4 @@
-"""Groups of rows: sequences of adjacent rows with one ``qid``, and rows that are held out together."""
+"""Groups of rows: sequences of adjacent rows with the same ``qid``, and rows that are held out together."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from streamsvm.data.checks import first_false
 from streamsvm.data.names import column_of
 from streamsvm.errors import Call, InputError, Option, Remedy, StreamsvmError
 
-# Remedy when a loss or model of sequences gets rows without groups.
+# Remedy if a loss or model for sequences is used with rows without groups.
 GIVE_GROUPS = Remedy(
-    "convert LIBSVM text with {}, or, in Python, give groups for a matrix or AnnData in memory",
+    "convert LIBSVM text with {}, or, in Python, pass groups with a matrix or AnnData in memory",
     Call("convert", options=(Option("groups"),)),
 )
 
@@ -34,27 +34,27 @@ def in_group_order(qid: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
-    """Convert one group value per row to ``qid``: 0, 1, ... in row order.
+    """Convert the group value of each row to ``qid``, numbers 0, 1, ... in row order.
 
     Raises `error` if the number of values is wrong, a value is missing, or the rows of a group are not
     adjacent.
     """
     names = np.asarray(groups)
     if names.shape != (n_rows,):
-        raise error(f"groups has the shape {names.shape}; give one group for each of the {n_rows:,} rows")
+        raise error(f"groups has the shape {names.shape}; pass one group for each of the {n_rows:,} rows")
     try:
         missing = names != names
         if np.any(missing):
-            raise error(f"groups[{int(np.argmax(missing))}] is missing; give one group for each row")
+            raise error(f"groups[{int(np.argmax(missing))}] is missing; pass one group for each row")
         _, first, qid = np.unique(names, return_index=True, return_inverse=True)
     except TypeError:
-        raise error("groups has values that cannot be compared; give numbers or texts alone") from None
+        raise error("groups has values that cannot be compared; use only strings or only numbers") from None
     starts = group_starts(qid)
     if len(starts) - 1 > len(first):
         again = next(at for at in starts[:-1].tolist() if at != first[qid[at]])
         raise error(
-            f"group {names[again]} comes twice, as groups[{first[qid[again]]}] and groups[{again}]: the rows "
-            "of a group must stand together"
+            f"group {names[again]} occurs twice, at groups[{first[qid[again]]}] and groups[{again}]; the "
+            "rows of a group must be adjacent"
         )
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
@@ -76,18 +76,15 @@ def group_hashes(values: Iterable[Any]) -> np.ndarray:
 
 
 def check_hashes(hashes: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
-    """Return the hashes; raise `InputError` at the `place` of the first row whose hash is -1."""
+    """Return `hashes`; raise `InputError` about ``place(row)`` for the first row whose hash is -1."""
     if (row := first_false(hashes >= 0)) is not None:
-        raise InputError(f"{place(row)} has no text or number to hold out by; give it one, or leave it out")
+        raise InputError(f"{place(row)} has no value in the hold-out column; add a value, or remove the row")
     return hashes
 
 
 def row_hashes(X: Any, values: Any, n_rows: int) -> np.ndarray:
-    """Return the hash of the hold-out value of each row.
-
-    `values` may name a column of a DataFrame, or of ``obs`` of AnnData.
-    """
-    found = np.asarray(column_of(X, values, of_frame=True))
-    if found.shape != (n_rows,):
-        raise InputError(f"hold_out_by has the shape {found.shape}, and X has {n_rows:,} rows")
-    return check_hashes(group_hashes(found.tolist()), lambda row: f"X: row {row + 1}")
+    """Hash the hold-out value of each row; `values` may name a column of a DataFrame or of ``obs``."""
+    column = np.asarray(column_of(X, values, of_frame=True))
+    if column.shape != (n_rows,):
+        raise InputError(f"hold_out_by has the shape {column.shape}, but X has {n_rows:,} rows")
+    return check_hashes(group_hashes(column.tolist()), lambda row: f"X: row {row + 1}")

@@ -20,8 +20,8 @@ _COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 class LabelLists(NamedTuple):
     """Label lists of multi-label rows; row i has ``labels[indptr[i]:indptr[i + 1]]``.
 
-    If `columns` is not None, it has the label of each column of an indicator matrix, and `labels` has column
-    numbers, int of shape (n_labels,). Otherwise `labels` is a list. `indptr` is int64 of shape (n_rows + 1,).
+    For an indicator matrix, `columns` contains the label of each column, and `labels` the column numbers, int
+    of shape (n_labels,). Otherwise `columns` is None, and `labels` is a list. `indptr` is int64.
     """
 
     labels: Any
@@ -32,12 +32,12 @@ class LabelLists(NamedTuple):
 def label_lists(y: Any, n_rows: int) -> LabelLists | None:
     """Return the labels of rows with several labels each; None if `y` has one label per row.
 
-    `y` has a list, tuple, set or array of labels per row, or is an indicator matrix of zeros and ones, shape
-    (n_rows, k), dense or SciPy sparse. A nested list is not an indicator. Classes of an indicator are its
-    column numbers, or the column names of a DataFrame.
+    `y` has a list, tuple, set or array of labels for each row, or is an indicator matrix of zeros and ones,
+    shape (n_rows, n_classes), dense or SciPy sparse. A list of lists always contains labels. The classes of
+    an indicator matrix are its column numbers, or the column names of a DataFrame.
 
-    Raises `InputError` if the length is not `n_rows`, only some rows have collections, or an indicator has
-    other values than 0 and 1.
+    Raises `InputError` if the length is not `n_rows`, only some rows have collections, or an indicator matrix
+    has values other than 0 and 1.
     """
     import scipy.sparse
 
@@ -45,17 +45,17 @@ def label_lists(y: Any, n_rows: int) -> LabelLists | None:
         return _of_indicator(y, n_rows)
     if (isinstance(y, np.ndarray) and y.dtype != object) or not hasattr(y, "__iter__"):
         return None
-    each: list[Any] = list(y)
-    among = [isinstance(labels, _COLLECTIONS) and getattr(labels, "ndim", 1) == 1 for labels in each]
-    if not any(among):
+    lists: list[Any] = list(y)
+    is_list = [isinstance(labels, _COLLECTIONS) and getattr(labels, "ndim", 1) == 1 for labels in lists]
+    if not any(is_list):
         return None
-    _check_length(len(each), n_rows)
-    if not all(among):
-        row = among.index(False)
-        raise InputError(f"y[{row}] is {each[row]!r:.40}, where other rows have lists of labels")
+    _check_length(len(lists), n_rows)
+    if not all(is_list):
+        row = is_list.index(False)
+        raise InputError(f"y[{row}] is {lists[row]!r:.40}, but other rows have lists of labels")
     indptr = np.zeros(n_rows + 1, np.int64)
-    np.cumsum([len(labels) for labels in each], out=indptr[1:])
-    return LabelLists(list(itertools.chain.from_iterable(each)), indptr, None)
+    np.cumsum([len(labels) for labels in lists], out=indptr[1:])
+    return LabelLists(list(itertools.chain.from_iterable(lists)), indptr, None)
 
 
 def _of_indicator(y: Any, n_rows: int) -> LabelLists:
@@ -63,13 +63,13 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
     y = y.to_numpy() if hasattr(y, "to_numpy") else y
     _check_length(y.shape[0], n_rows)
     if y.dtype.kind not in "fiub":
-        raise InputError(f"y has values of type {y.dtype}; an indicator matrix has 0 and 1")
+        raise InputError(f"y has values of type {y.dtype}; an indicator matrix has only 0 and 1")
     matrix = canonical_csr(y, name="y")
     data = matrix.data
     if (at := first_true((data != 0) & (data != 1))) is not None:
         raise InputError(
             f"y[{row_of(matrix.indptr, at)}, {matrix.indices[at]}]: {data[at]} is neither 0 nor "
-            "1, as in an indicator matrix; give a list of labels for each row"
+            "1, so y is not an indicator matrix; pass a list of labels for each row"
         )
     kept = np.concatenate([[0], np.cumsum(data != 0)])
     return LabelLists(matrix.indices[data != 0], kept[matrix.indptr].astype(np.int64), columns)
@@ -88,41 +88,38 @@ def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError, name: s
         elif getattr(matrix, "format", "") in ("csr", "csc"):
             copy.copy(matrix).check_format()  # a copy, because check_format may prune arrays
     except ValueError as wrong:
-        remedy = Remedy("rows and columns are numbered from 0")
-        raise error(f"{name} is a sparse matrix with wrong arrays: {wrong}", remedy=remedy) from None
-    found = scipy.sparse.csr_array(matrix)
-    if not found.has_canonical_format:
-        found = found.copy()
-        found.sum_duplicates()
-    return found
+        remedy = Remedy("number rows and columns from 0")
+        raise error(f"{name} is a sparse matrix with inconsistent arrays: {wrong}", remedy=remedy) from None
+    csr = scipy.sparse.csr_array(matrix)
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
 
 
-def _check_length(found: int, n_rows: int) -> None:
-    if found != n_rows:
-        raise InputError(f"X has {n_rows:,} rows, and y the labels of {found:,}")
+def _check_length(length: int, n_rows: int) -> None:
+    if length != n_rows:
+        raise InputError(f"X has {n_rows:,} rows, but y has labels for {length:,} rows")
 
 
 def known_codes(y: Any, n_rows: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return (codes, indptr) of label lists for `with_label_sets`; None if each row has one label.
+    """Return (codes, indptr) of label lists for `with_label_sets`; None if `y` has one label per row.
 
-    Unknown and missing labels have negative codes, and a `StreamsvmWarning` counts them.
+    Unknown and missing labels have negative codes; a `StreamsvmWarning` tells their number.
     """
     sets = label_lists(y, n_rows)
     if sets is None:
         return None
-    given = sets.labels if sets.columns is None else sets.columns
-    codes = codes_among(given, classes)
+    labels = sets.labels if sets.columns is None else sets.columns
+    codes = codes_among(labels, classes)
     codes = codes if sets.columns is None else codes[sets.labels]
     if n_unknown := int(np.count_nonzero(codes < 0)):
-        warn(StreamsvmWarning(f"y: left out labels unknown to the model ({n_unknown:,} in all rows)"))
+        warn(StreamsvmWarning(f"y: labels unknown to the model are ignored ({n_unknown:,} in all rows)"))
     return codes, sets.indptr
 
 
 def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, indptr) of label lists with distinct, increasing codes, without negative codes.
-
-    The codes are int32, and `indptr` is int64 of shape (n_rows + 1,).
-    """
+    """Return (codes, indptr), int32 and int64, with each row's distinct codes >= 0 in increasing order."""
     n_rows, width = len(indptr) - 1, int(codes.max(initial=0)) + 1
     row_of = np.repeat(np.arange(n_rows), np.diff(indptr))
     keys = np.unique((row_of * width + codes)[codes >= 0])
@@ -132,29 +129,28 @@ def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np
 
 
 def row_with_a_label_twice(codes: np.ndarray, indptr: np.ndarray, distinct: np.ndarray) -> int | None:
-    """Return the first row with a repeated code, or None; `distinct` is `indptr` of `distinct_sets`."""
+    """Return the first row with a repeated code, or None; `distinct` is the `indptr` from `distinct_sets`."""
     known = np.concatenate([[0], np.cumsum(codes >= 0)])[indptr]
     return first_true(np.diff(distinct) < np.diff(known))
 
 
 def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
-    """Return rows with the labels ``codes[indptr[i]:indptr[i + 1]]``, in any order, without negative codes.
+    """Set the labels of row i to ``codes[indptr[i]:indptr[i + 1]]``, in any order, without negative codes.
 
     Raises `InputError` if a row has a label twice.
     """
     label_codes, label_indptr = distinct_sets(codes, indptr)
     row = row_with_a_label_twice(codes, indptr, label_indptr)
     if row is not None:
-        raise InputError(f"y[{row}] has a label twice; an indicator is given as an array")
+        raise InputError(f"y[{row}] repeats a label; drop it, or pass an indicator matrix as an array")
     labels = first_labels(label_codes, label_indptr)
     return rows._replace(labels=labels, label_codes=label_codes, label_indptr=label_indptr)
 
 
 def recode(rows: Rows, code_of: np.ndarray) -> Rows:
-    """Replace each label code c by ``code_of[c]``; -1 marks unknown labels.
+    """Replace each label code c by ``code_of[c]``, where -1 marks unknown labels.
 
-    `code_of` is int32 of shape (n_codes + 1,). Its last entry, -1, is the code of labels that are already
-    unknown.
+    `code_of` is int32 of shape (n_codes + 1,). Its last entry is -1, so unknown labels (c = -1) stay unknown.
     """
     if len(rows.label_indptr):
         return with_label_sets(rows, code_of[rows.label_codes], rows.label_indptr)

@@ -1,4 +1,4 @@
-"""Memory plan: division of the budget between weights, blocks and scratch; cutting of blocks."""
+"""Division of the memory budget between weights, duals, scratch arrays, and blocks of rows."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from streamsvm.errors import PlanError
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-# Bytes per read while a block is filled, in the block's dtypes; more with much memory, fewer with little.
-# Smaller reads decode more boundary chunks twice, larger reads leave less memory for blocks.
+# Bytes per read while a block is filled, in the block's dtypes. Smaller reads decode more boundary chunks
+# twice, and larger reads leave less memory for blocks.
 READ_BYTES = 2**26
-READS_OF_ROOM = 256  # with much memory, a read takes 1/256 of the memory left for blocks
-LEAST_READS = 8  # with little memory, reads take an eighth, and two blocks the rest
-# If all rows fit, they are one block from the second pass on. The first pass has up to FIRST_BLOCKS blocks of
-# at least FIRST_BYTES, so that it can start before all rows are read.
+READS_OF_ROOM = 256  # with much memory, a read may take 1/256 of the memory left for blocks
+LEAST_READS = 8  # with little memory, a read and its copies take 1/8 of the memory left for blocks
+# If all rows fit, they form one block. Only the first pass has up to FIRST_BLOCKS blocks of at least
+# FIRST_BYTES, so training starts before all rows are read.
 FIRST_BLOCKS = 16
 FIRST_BYTES = 2**26
-# Bytes per block if the weights need the memory, because rows are read sequentially, but weights at random.
+# Bytes per block if weights need the memory: reading rows is sequential, but access to weights is random.
 SMALL_BLOCK = 2**22
 # Bytes beyond the plan, for the interpreter, libraries and compiled code.
 INTERPRETER = 120 * 2**20
 _SCAN_ROWS = 2**18  # row offsets per read while cutting blocks
-# Fraction of the memory left by weights and scratch that holds new duals until they are written to files. It
-# is constant, so that plans are reproducible.
+# Fraction of the memory left by weights and scratch arrays that holds new duals until they are written to
+# files. A constant keeps plans reproducible.
 DUAL_SHARE = 1 / 8
-# Maximum of non-zeros times columns per block: a few seconds of work between opportunities to commit or stop.
-# Fewer and larger blocks reach a smaller gap.
+# Maximum of non-zeros times weight columns in a block: a few seconds of work, because a training commits and
+# stops only between blocks. Fewer and larger blocks reach a smaller gap.
 BLOCK_WORK = 2**35
-# From this number of classes, weights are sparse rows if the matrix exceeds the budget. With fewer classes, a
-# matrix row of a feature takes less than a page.
+# With at least this many classes, weights are sparse rows if the dense matrix exceeds the budget. With fewer
+# classes, the dense row of a feature takes less than a memory page.
 MANY_CLASSES = 1000
-# From this number of classes, weights are always sparse rows with a common dual, if the loss allows it
-# (docs/measurements/engine.md).
+# With at least this many classes, weights are always sparse rows, and the wrong classes that a row does not
+# list share a common dual, if the loss allows it (docs/measurements/engine.md).
 COMMON_DUAL_CLASSES = 2000
 
 
@@ -50,46 +50,46 @@ class Plan:
     """Memory of each part of a fit in bytes, decided before the first row is read.
 
     Memory-mapped files (large weights, duals of the last pass) are not counted, because the operating system
-    caches only as many of their pages as fit. With a single block, duals of two passes use the rest of the
-    budget. Training on rows in memory has no budget, and sizes of 0.
+    caches only as many of their pages as fit. With a single block, the memory that the plan leaves is for the
+    duals of two passes. Training on a matrix in memory has no budget, and its plan has sizes of 0.
     """
 
     dual_entries: int = 0  # capacity for new duals before they are written to a file
     weights_in_memory: bool = False  # False if they are in memory-mapped files
-    average: bool = False  # the average of the iterates is wanted and fits
-    sparse: bool = False  # the weights are sparse rows
-    pool_bytes: int = 0  # bytes of sparse rows kept in RAM; the rest is memory-mapped
-    common_dual: bool = False  # most wrong classes of a row share one dual
-    memory: int = 0  # budget: the setting, or the memory available to the process if less
+    average: bool = False  # True if the iterates are averaged; False if that is off or too large
+    sparse: bool = False  # True if weights are stored as sparse rows
+    pool_bytes: int = 0  # bytes of sparse rows kept in RAM; further bytes are memory-mapped
+    common_dual: bool = False  # True if most wrong classes of a row share one dual
+    memory: int = 0  # budget: the setting, or the memory available to the process if that is less
     fixed: int = 0  # everything but duals and blocks: weights in memory, chunks being decoded, scratch
     decode_bytes: int = 0  # chunks being decoded, included in `fixed`
     dual_bytes: int = 0
     block_bytes: int = 0
-    held_blocks: int = 0  # 1 for a single block; else 2: current and next block
-    first_blocks: int = 1  # blocks of the first pass, if later passes have one
-    read_bytes: int = 0  # maximum per read, counted as in the block
-    read_copies: int = 0  # copies of a read in memory, besides the blocks
-    row_bytes: int = 0  # per row in a block, without non-zeros
-    nnz_bytes: int = 0  # per non-zero in a block
+    held_blocks: int = 0  # blocks in memory: a single block, or the current and the next block
+    first_blocks: int = 1  # number of blocks in the first pass, if later passes have one block
+    read_bytes: int = 0  # maximum size of a read, in the block's dtypes
+    read_copies: int = 0  # copies of a read in memory, in addition to the blocks
+    row_bytes: int = 0  # size of a row in a block, without its non-zeros
+    nnz_bytes: int = 0  # size of a non-zero in a block
     max_block_rows: int = 0
     max_block_nnz: int = 0
-    label_bytes: int = 0  # per label in a block of multi-label rows
+    label_bytes: int = 0  # size of a label in a block of multi-label rows
     max_block_labels: int = 0
-    needs_cluster: bool = False  # workers hold the weights of each split, which are not counted
+    needs_cluster: bool = False  # True if workers hold the weights of each split, which are not counted
 
     @property
     def total(self) -> int:
-        """Maximum memory of the plan; below the budget if the store is too small to fill it."""
+        """Maximum memory of the plan in bytes; less than the budget if the store is small."""
         return self.fixed + self.dual_bytes + self.read_copies * self.read_bytes + self.held_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the blocks in memory."""
+        """Bytes of the blocks that are in memory at the same time."""
         return self.held_blocks * min(self.largest_block, self.block_bytes)
 
     @property
     def largest_block(self) -> int:
-        """Bytes of the largest block under an unlimited budget."""
+        """Bytes of the largest block that an unlimited budget would allow."""
         labels = self.label_bytes * self.max_block_labels
         return self.row_bytes * self.max_block_rows + self.nnz_bytes * self.max_block_nnz + labels
 
@@ -111,9 +111,7 @@ def make_plan(
     in_one_read: bool = False,
     **recorded: Any,
 ) -> Plan:
-    """Divide the budget: first `shared` and scratch, then new duals, then blocks.
-
-    All rows form one block if they fit.
+    """Divide the budget: weights and scratch arrays, then new duals, then blocks (one block if all rows fit).
 
     Parameters
     ----------
@@ -124,21 +122,21 @@ def make_plan(
     memory : int
         Budget in bytes.
     keeps_duals : bool
-        Whether new duals are held, for files or for inner passes.
+        Whether new duals are buffered, to write them to files or to revisit the rows of a block.
     dual_ids, row_duals : int, optional
-        Number of dual ids, and maximum number of duals per row; by default one per class.
+        Number of distinct dual ids, and maximum number of duals per row; by default one per class.
     rows_at_once : int
-        Rows of the longest group if groups are visited as a unit; its new duals must fit.
+        Number of rows in the longest group if groups are solved as a whole; its new duals must fit.
     shared : int
-        Bytes of everything else in memory: weights, sparse rows.
+        Bytes of the weights, and of everything in memory that the plan does not size.
     block_rows, most_block_bytes : int, optional
-        Upper limits of rows and bytes per block.
+        Maximum number of rows, and of bytes, in a block.
     held_row_bytes : int
         Additional bytes per row of the current block.
     in_one_read : bool
-        Whether each block is one read. Blocks that are only scored can be small.
+        Whether each block is one read, as for scoring, which works with small blocks.
     **recorded
-        Further fields of the plan, such as the place of the weights, whose memory is part of `shared`.
+        Further fields of the plan, such as `weights_in_memory`.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_bytes)
     scratch = columns * (4 * dtype.itemsize + 6 * 8 + 5) + 16 * columns  # the last term is for a sorted copy
@@ -150,7 +148,6 @@ def make_plan(
         worst = store.n_rows * row_duals
         dual_entries = max(rows_at_once * row_duals, min(worst, int((memory - fixed) * DUAL_SHARE) // entry))
     dual_bytes = dual_entries * entry
-    # Value and index of a non-zero; dense rows store all values.
     nnz_bytes = dtype.itemsize + store.index_bytes
     # Offset, label, norm, cost and scaled cost; position in the order; old and new duals; arrays of inner
     # passes.
@@ -158,7 +155,7 @@ def make_plan(
     row_bytes += 8 * (store.grouped + store.multilabel + store.held_out_by)
     row_bytes += held_row_bytes
     label_bytes = 4 * store.multilabel
-    # During a read: the stored form, twice if copied for checks or conversion, plus transforms.
+    # A read needs the stored form, twice if it is copied for checks or conversion, and memory for transforms.
     stored = store.dtype.itemsize + store.index_bytes
     read = stored * (1 if store.native else 2) + store.extra_nnz_bytes
     read += dtype.itemsize * (dtype != store.dtype)
@@ -167,14 +164,14 @@ def make_plan(
     nnz = min(BLOCK_WORK // columns, store.nnz) if store.shuffled else store.nnz
     largest = row_bytes * n_rows + nnz_bytes * nnz + label_bytes * store.n_labels
     room = max(memory - fixed - dual_bytes, 0)
-    most = room if most_block_bytes is None else most_block_bytes
+    max_bytes = room if most_block_bytes is None else most_block_bytes
     everything = row_bytes * store.n_rows + nnz_bytes * store.nnz + label_bytes * store.n_labels
-    read = min(max(READ_BYTES, room // READS_OF_ROOM), everything, most)
+    read = min(max(READ_BYTES, room // READS_OF_ROOM), everything, max_bytes)
     held_blocks = 1
-    if not largest == everything <= min(most, room - copies * read):
+    if not largest == everything <= min(max_bytes, room - copies * read):
         held_blocks = 2
         read = min(read, room // (2 + copies if in_one_read else LEAST_READS * copies))
-    block_bytes = min((room - copies * read) // held_blocks, read if in_one_read else most)
+    block_bytes = min((room - copies * read) // held_blocks, read if in_one_read else max_bytes)
     first_blocks = 1
     if held_blocks == 1 and store.shuffled and not store.grouped:
         first_blocks = max(1, min(FIRST_BLOCKS, everything // FIRST_BYTES, store.n_rows))
@@ -200,7 +197,7 @@ def make_plan(
 
 
 def dual_id_dtype(n_ids: int) -> np.dtype:
-    """Return the smallest unsigned dtype for `n_ids` ids of duals, which usually are classes."""
+    """Return the smallest unsigned dtype for `n_ids` dual ids, which usually are class codes."""
     return np.min_scalar_type(max(n_ids - 1, 0))
 
 
@@ -212,8 +209,8 @@ def longest_group(store: Store) -> int:
 def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield, in pieces, the boundaries of units that blocks do not divide: rows, groups or slices.
 
-    Each piece has three arrays: first rows, first non-zeros, and cumulative block bytes from an arbitrary
-    origin, for each unit and for the end of the last. Reads row offsets, and groups, once.
+    A piece is three arrays with an element for each unit and one for the end: first row, first non-zero, and
+    cumulative bytes in a block, from an arbitrary origin. Row offsets and groups are read once.
     """
     if store.units is not None:
         rows, offsets = store.units.rows, store.units.offsets
@@ -222,15 +219,15 @@ def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, n
             cost += plan.label_bytes * -(-store.n_labels // store.n_rows) * rows
         yield rows, offsets, cost
         return
-    held = 0  # first row of a group that may continue in the next piece
+    group_start = 0  # first row of a group that may continue in the next piece
     for begin in range(0, store.n_rows, _SCAN_ROWS):
         end = min(begin + _SCAN_ROWS, store.n_rows)
         rows = np.arange(begin, end + 1)
         if store.grouped:
             qid = store.groups(begin, min(end + 1, store.n_rows))  # one more row shows whether a group ends
             edges = begin + 1 + np.flatnonzero(qid[1:] != qid[:-1])
-            rows = np.r_[held, edges, np.arange(end, end + (end == store.n_rows))]
-            held = int(rows[-1])
+            rows = np.r_[group_start, edges, np.arange(end, end + (end == store.n_rows))]
+            group_start = int(rows[-1])
             if len(rows) < 2:
                 continue
         offsets, labels = _pointers_at(store, rows)
@@ -239,24 +236,24 @@ def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, n
 
 
 def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
-    """Return the first non-zero and the first label of increasing `rows`, relative to ``rows[0]``.
+    """Return the offsets of the first non-zero and the first label of each row, relative to ``rows[0]``.
 
-    The result is int64 of shape (2, len(rows)), with labels 0 if each row has one. The range is read once.
+    `rows` is increasing. The result is int64 of shape (2, len(rows)); label offsets are 0 for single labels.
     """
-    found, before = np.zeros((2, len(rows)), np.int64), [0, 0]
+    result, before = np.zeros((2, len(rows)), np.int64), [0, 0]
     for begin in range(int(rows[0]), int(rows[-1]), _SCAN_ROWS):
         end = min(begin + _SCAN_ROWS, int(rows[-1]))
-        these = slice(*np.searchsorted(rows, (begin, end + 1)))
+        selected = slice(*np.searchsorted(rows, (begin, end + 1)))
         for i, sizes in enumerate(store.sizes(np.array([[begin, end]]))):
             if len(sizes):
                 pointers = np.concatenate([before[i : i + 1], sizes]).cumsum()
-                found[i, these] = pointers[rows[these] - begin]
+                result[i, selected] = pointers[rows[selected] - begin]
                 before[i] = int(pointers[-1])
-    return found
+    return result
 
 
 def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
-    """Return (sufficient budget, most non-zeros) for the largest row or group of the store."""
+    """Return a budget in bytes that suffices for any row or group, and the maximum of their non-zeros."""
     largest = longest = 0
     for _, offsets, cost in _units(store, plan):
         largest = max(largest, int(np.diff(cost).max()))
@@ -279,8 +276,8 @@ def _too_small(store: Store, plan: Plan) -> PlanError:
 def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
     """Return the first row of each block, followed by the number of rows, int64 of shape (n_blocks + 1,).
 
-    A block has as many consecutive rows as the plan allows, so the result depends only on the store and the
-    plan. Groups are never divided. Row offsets and groups are read once, in pieces.
+    A block has as many consecutive rows as the plan allows; groups are never divided. Row offsets and groups
+    are read once, in pieces.
 
     Raises `PlanError`, with a sufficient budget, if the budget cannot hold the largest row or group.
     """
@@ -314,7 +311,7 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
 
 
 def available_memory() -> int:
-    """Return the bytes that are still available to this process and the page cache of its files."""
+    """Return how many bytes are still available to this process and the page cache of its files."""
     available = memory_limit() - private_memory()
     with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
         line = next(line for line in file if line.startswith("MemAvailable:"))
@@ -323,12 +320,12 @@ def available_memory() -> int:
 
 
 def private_memory() -> int:
-    """Return the bytes of memory that this process uses now, without memory-mapped files.
+    """Return how many bytes this process uses now, without memory-mapped files.
 
     Systems other than Linux report the peak of all resident memory instead.
     """
-    found = _status().get("RssAnon")
-    return _peak_resident() if found is None else found
+    size = _status().get("RssAnon")
+    return _peak_resident() if size is None else size
 
 
 def peak_private_memory() -> int:
@@ -349,7 +346,7 @@ def forget_peak() -> None:
 
 
 def _status() -> dict[str, int]:
-    """Return the memory figures in /proc/self/status (Linux) in bytes."""
+    """Return the memory sizes in /proc/self/status in bytes; empty on systems other than Linux."""
     try:
         with open("/proc/self/status") as file:
             lines = [line.split() for line in file if line.endswith(" kB\n")]

@@ -14,15 +14,15 @@ from streamsvm.data.rows import Rows, kept_values, with_matrix
 from streamsvm.data.value_kinds import SAMPLE_VALUES
 from streamsvm.errors import FeatureError, InputError, Message, Remedy, StreamsvmWarning, warn
 
-_LEAST_KNOWN = 0.1  # fraction of the non-zeros
+_MIN_KNOWN = 0.1  # fraction of the non-zeros
 _SHOWN_NAMES = 3  # names listed in a message
 
 
 def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
-    """Return column labels as text; None if they are just 0, 1, 2, ...
+    """Return column labels as strings; None if they are just 0, 1, 2, ...
 
-    Repeated names get the suffixes -1, -2, ..., as in ``AnnData.var_names_make_unique``. A `StreamsvmWarning`
-    that begins with `where` counts them.
+    Repeated names get the suffixes -1, -2, ..., as in ``AnnData.var_names_make_unique``, with a
+    `StreamsvmWarning` that begins with `where`.
     """
     names = [label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label) for label in labels]
     if all(name == str(column) for column, name in enumerate(names)):
@@ -31,16 +31,16 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     if len(taken) < len(names):
         names, repeated = _numbered(names, taken)
         warn(
-            f"{where}: names that several features share: {len(repeated):,} ({examples(repeated)}); they are "
-            "numbered in the order of the file, so data in another order may be matched wrongly",
-            remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
+            f"{where}: feature names are repeated ({len(repeated):,}: {examples(repeated)}); suffixes number "
+            "them in the order of the file, so data in another order may be matched wrongly",
+            remedy=Remedy("give each feature a distinct name, such as a gene ID"),
         )
     return names
 
 
 def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
-    """Return distinct names, and the names that were repeated; adds new names to `taken`."""
-    found, times = [], Counter[str]()
+    """Return the names with suffixes that make them distinct, and the repeated names; update `taken`."""
+    result, times = [], Counter[str]()
     seen: set[str] = set()
     for name in names:
         new = name
@@ -49,8 +49,8 @@ def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
             new = f"{name}-{times[name]}"
         seen.add(name)
         taken.add(new)
-        found.append(new)
-    return found, list(times)
+        result.append(new)
+    return result, list(times)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +69,7 @@ class FeatureMatch:
     message: Message | None = None
 
     def warn(self, sample: Any, where: str) -> None:
-        """Issue `message` as a `StreamsvmWarning`, and `warn_of_unknown_features` for a sample.
-
-        `sample` is rows or a matrix of the data before matching, and `where` names the data.
-        """
+        """Warn of `message`, and of unknown features in `sample`, rows or a matrix of the unmatched data."""
         if self.message is not None:
             warn(StreamsvmWarning(self.message))
         if self.columns is not None:
@@ -83,10 +80,10 @@ class FeatureMatch:
 
 
 def warn_of_unknown_features(n_known: int, n_unknown: int, where: str) -> None:
-    """Warn if the model knows the features of fewer than a tenth of the non-zeros."""
-    if (share := n_known / max(n_known + n_unknown, 1)) < _LEAST_KNOWN and n_unknown:
-        of_known = f"only {share:.2%} of the non-zeros are in features that the model knows"
-        warn(f"{where}: {of_known}; the predictions may be worth little")
+    """Warn if less than a tenth of the non-zeros belong to features that the model knows."""
+    if (fraction := n_known / max(n_known + n_unknown, 1)) < _MIN_KNOWN and n_unknown:
+        of_known = f"only {fraction:.2%} of the non-zeros belong to features of the model"
+        warn(f"{where}: {of_known}; the predictions may be unreliable")
 
 
 def match_features(
@@ -100,9 +97,8 @@ def match_features(
     """Match data features to model features: by name if both have names, else by position.
 
     Names are distinct, or None. `where` and `model` name the data and the model in messages, and `encoding`
-    is the record of how table columns became features of the model.
-
-    Raises `FeatureError` if no name is common, or the data lacks a table column that the model needs.
+    is the record of how table columns became features of the model. Raises `FeatureError` if no name is
+    common, or the data lacks a table column that the model needs.
     """
     if names is None and model_names is None:
         return FeatureMatch()
@@ -110,8 +106,8 @@ def match_features(
         nameless, named = (where, model) if names is None else (model, where)
         return FeatureMatch(
             message=Message(
-                f"{nameless} does not name its features, and {named} does: each column of {where} is taken "
-                f"for the column of {model} with the same number"
+                f"{nameless} does not name its features, but {named} does, so the columns of {where} are "
+                f"matched with the features of {model} by position"
             )
         )
     if list(names) == list(model_names):
@@ -124,26 +120,25 @@ def match_features(
     matched = len(column) - len(missing)
     parts = []
     if missing:
-        parts.append(f"{len(missing):,} are missing and taken as 0 ({examples(missing)})")
+        parts.append(f"{len(missing):,} are missing and count as 0 ({examples(missing)})")
     if unknown:
-        parts.append(f"{len(unknown):,} are unknown to it and left out ({examples(unknown)})")
+        parts.append(f"{len(unknown):,} data features unknown to {model} are ignored ({examples(unknown)})")
     if not matched:
         raise FeatureError(
-            f"{where} has none of the {len(column):,} features of {model} (those have names such as "
-            f"{examples(model_names)}; the data's are {examples(names)}); give data with names of the same "
-            "kind, such as IDs of genes where the model has IDs"
+            f"{where} has none of the {len(column):,} features of {model}, which has names such as "
+            f"{examples(model_names)}, but the data has names such as {examples(names)}; use data with the "
+            "same kind of names, such as gene IDs"
         )
-    there = present.union(name.partition("=")[0] for name in names)  # includes columns of categories
+    available = present.union(name.partition("=")[0] for name in names)  # includes columns of categories
     for each in (encoding or {}).get("columns", ()):
-        if each["name"] not in there:
+        if each["name"] not in available:
             raise FeatureError(f"{where} has no column {each['name']!r}, which {model} needs; add it")
     message = None
     if parts:
         rare = 2 * matched < len(column)
         message = Message(
-            f"{where}: {'only ' * rare}{matched:,} of the {len(column):,} features of {model} found by name; "
-            + "; ".join(parts)
-            + "; the predictions may be worth little" * rare
+            f"{where}: {'only ' * rare}{matched:,} of the {len(column):,} features of {model} are found by "
+            "name; " + " and ".join(parts) + "; the predictions may be unreliable" * rare
         )
     return FeatureMatch(columns, message)
 
@@ -151,17 +146,17 @@ def match_features(
 def encoded_names(column: Mapping[str, Any]) -> list[str]:
     """Return the feature names of a table column from its record (docs/formats.md)."""
     name, values = column["name"], column.get("values")
-    own = [name + " (year)" * (column.get("date") == "years")]
-    own = own if values is None else [f"{name}={value}" for value in values]
-    return own + [f"{name}=missing"] * bool(column.get("indicator"))
+    names = [name + " (year)" * (column.get("date") == "years")]
+    names = names if values is None else [f"{name}={value}" for value in values]
+    return names + [f"{name}=missing"] * bool(column.get("indicator"))
 
 
 def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
-    """Move column j of the rows to ``columns[j]``, or drop it if that is negative; norms are unchanged.
+    """Move column j of the rows to ``columns[j]``, or drop it if ``columns[j]`` is negative; keep the norms.
 
     `columns` is int32 or int64 of shape (n_old_features,), and its non-negative entries are distinct. The
-    arrays of values are new, and indices have the dtype of `columns`. The result has `n_features` features;
-    features without a source column are 0.
+    result has `n_features` features in new arrays, with indices of the dtype of `columns`. Features without
+    a source column are 0.
     """
     if rows.dense:
         known = np.flatnonzero(columns >= 0)
@@ -197,13 +192,13 @@ def examples(names: Sequence[str]) -> str:
 
 
 def column_of(X: Any, values: Any, *, of_frame: bool = False) -> Any:
-    """Return `values`; if it is text, return the column of ``obs``, or of a DataFrame if `of_frame`."""
+    """Return `values`, or the column that it names: of ``obs``, or of a DataFrame if `of_frame`."""
     if not isinstance(values, str):
         return values
     is_frame = of_frame and not hasattr(X, "obsm")
     table: Any = X if is_frame else getattr(X, "obs", None)
     columns = getattr(table, "columns", ())
     if values not in columns:
-        where, there = "X" if is_frame else "X: obs", examples(list(map(str, columns))) or "none"
-        raise InputError(f"{where} has no column {values!r}; it has {there}")
+        where, available = "X" if is_frame else "X: obs", examples(list(map(str, columns))) or "none"
+        raise InputError(f"{where} has no column {values!r}; it has {available}")
     return table[values]

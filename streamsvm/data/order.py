@@ -1,12 +1,12 @@
 """Detection of rows that are not shuffled: successive rows with similar labels.
 
-Training on such rows gives a worse model than training on shuffled rows. Progressive accuracy is then too
-high, because each row is predicted after similar rows.
+Training on unshuffled rows makes the model worse. It also makes the progressive accuracy, of predictions just
+before each row is learned from, too high, because similar rows precede each row.
 
 The measure is Cramér's V between the label of a row and its group of successive rows, corrected for the bias
 of small groups (Bergsma 2013). It is about 0 in random order, and 1 if the group determines the label. If a
-fraction V of the rows is sorted and the rest is random, it is about V. From 0.2 on, progressive accuracy is
-several points too high.
+fraction V of the rows is sorted and all other rows are in random order, the measure is about V. Above 0.2,
+progressive accuracy is several points too high.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
 
 STREAM_WARNING = Message(
-    "the rows come in groups of alike labels: the model may be much worse than one of shuffled rows, and "
-    "there is no progressive accuracy, as it would say nothing of new data",
-    Remedy("shuffle the input first, or fit a store that {} has shuffled", Call("convert")),
+    "successive rows have similar labels, so the model may be much worse than a model trained on shuffled "
+    "rows; the progressive accuracy is omitted because it would be misleading",
+    Remedy("shuffle the input first, or train on a store that {} has shuffled", Call("convert")),
 )
 _MIN_ASSOCIATION = 0.2
 _MIN_DEVIATIONS = 15  # significance threshold in standard deviations, for small data
-# Defaults for streams: short runs of a label are harmless, and the first rows are too few for a warning.
-_GROUP_ROWS = 32
-_MIN_GROUPS = 8
+# Defaults for streams.
+_GROUP_ROWS = 32  # because short runs of a label are harmless
+_MIN_GROUPS = 8  # because the first rows are too few for a warning
 
 
 class LabelGroups:
-    """Label counts per group of successive rows, in memory proportional to the number of classes.
+    """Label counts in groups of `size` successive rows, in memory proportional to the number of classes.
 
-    Groups have `size` rows; an incomplete last group is ignored. With fewer than `fewest` groups, the
-    association is 0. A saved `state` can be continued.
+    An incomplete last group is ignored. With fewer than `fewest` groups, the association is 0. Counting
+    continues from a saved `state`.
 
     Attributes
     ----------
     state : ndarray of float64, shape (3, n_classes)
-        Per class: sum over groups of squared counts, total count in complete groups, and count in the current
-        group.
+        For each class: the sum of its squared counts in the complete groups, the sum of these counts, and the
+        count in the current group.
     """
 
     def __init__(self, state: Any = (), size: int = _GROUP_ROWS, fewest: int = _MIN_GROUPS) -> None:
@@ -52,33 +52,33 @@ class LabelGroups:
         self.state = np.array(state, np.float64).reshape(3, -1)
 
     def add(self, labels: np.ndarray) -> None:
-        """Add the class codes of the next rows, without negative codes."""
+        """Count the class codes of the next rows; negative codes are ignored."""
         labels = labels[labels >= 0].astype(np.int64)
         if len(labels) == 0:
             return
         n_classes = max(self.state.shape[1], int(labels.max()) + 1)
         self.state = np.pad(self.state, ((0, 0), (0, n_classes - self.state.shape[1])))
         missing = self.size - int(self.state[2].sum())
-        self._add_to_begun(labels[:missing])
+        self._add_to_current(labels[:missing])
         labels = labels[missing:]
         whole = len(labels) // self.size * self.size
         group = np.arange(whole) // self.size
         pairs, times = np.unique(group * n_classes + labels[:whole], return_counts=True)
         self.state[0] += np.bincount(pairs % n_classes, times.astype(float) ** 2, n_classes)
         self.state[1] += np.bincount(labels[:whole], minlength=n_classes)
-        self._add_to_begun(labels[whole:])
+        self._add_to_current(labels[whole:])
 
-    def _add_to_begun(self, labels: np.ndarray) -> None:
-        squares, counts, begun = self.state
-        begun += np.bincount(labels, minlength=len(begun))
-        if begun.sum() == self.size:
-            squares += begun**2
-            counts += begun
-            begun[:] = 0
+    def _add_to_current(self, labels: np.ndarray) -> None:
+        squares, counts, current = self.state
+        current += np.bincount(labels, minlength=len(current))
+        if current.sum() == self.size:
+            squares += current**2
+            counts += current
+            current[:] = 0
 
     @property
     def association(self) -> float:
-        """Cramér's V of label and group; 0 if not significant."""
+        """Cramér's V between label and group; 0 if it is not significant."""
         squares, counts, _ = self.state[:, self.state[1] > 0]
         n, k = counts.sum(), len(counts)
         n_groups = n // self.size
@@ -98,10 +98,10 @@ class LabelGroups:
 
 
 def block_warning(store: Store, n_blocks: int) -> str | None:
-    """Return a warning if the blocks of a store have different labels, else None; reads all labels."""
+    """Return a warning if the labels differ between the blocks of a store, else None; read all labels."""
     if store.shuffled or n_blocks < 2:
         return None
-    # Groups of equal size, because a short last block would get too much weight.
+    # The groups have equal sizes, because a short last block would get too much weight.
     groups = LabelGroups(size=store.n_rows // n_blocks, fewest=2)
     for start in range(0, store.n_rows, PIECE_ROWS):
         groups.add(store.labels(start, min(start + PIECE_ROWS, store.n_rows)))
@@ -109,10 +109,10 @@ def block_warning(store: Store, n_blocks: int) -> str | None:
         return None
     return Message(
         f"the rows of {store.path} are not shuffled, and its {n_blocks:,} blocks hold different labels "
-        f"(Cramér's V is {groups.association:.2f}, in random order 0): the model may be much worse than one "
-        "of shuffled rows, and there is no progressive accuracy, as it would say nothing of new data",
+        f"(Cramér's V is {groups.association:.2f} instead of 0), so the model may be much worse than a model "
+        "trained on shuffled rows; the progressive accuracy is omitted because it would be misleading",
         Remedy(
-            "shuffle the rows ({} does), or give more {}, or read shorter slices with {}",
+            "shuffle the rows with {}, raise the memory budget with {}, or read shorter slices with {}",
             Call("convert"),
             Option("memory"),
             Option("slice_rows"),

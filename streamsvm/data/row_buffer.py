@@ -8,29 +8,29 @@ import numpy as np
 
 from streamsvm.data.rows import OF_EACH_ROW, POINTERS, Rows, pointed_to, row_span
 
-_OF_VALUES = POINTERS["indptr"]
+_VALUE_ARRAYS = POINTERS["indptr"]
 
 
 class RowBuffer:
-    """Arrays for the rows of one block after another; memory pages are allocated on first use.
+    """Arrays for the rows of one block at a time; memory pages are allocated on first use.
 
-    The capacities are `n_rows`, `nnz` and `n_labels` (0 for single-label rows). The attribute `n_rows` counts
-    the rows of the current block so far.
+    The parameters are the capacities; `n_labels` is 0 for single-label rows. The attribute `n_rows` is the
+    number of rows in the current block so far.
     """
 
     def __init__(self, n_rows: int, nnz: int, n_labels: int) -> None:
-        self._sizes = dict.fromkeys(_OF_VALUES, nnz) | dict.fromkeys(OF_EACH_ROW, n_rows)
+        self._sizes = dict.fromkeys(_VALUE_ARRAYS, nnz) | dict.fromkeys(OF_EACH_ROW, n_rows)
         self._sizes |= dict.fromkeys(POINTERS, n_rows + 1) | {"label_codes": n_labels}
         self._arrays: Rows | None = None
         self.begin(n_rows)
 
     def begin(self, n_rows: int) -> None:
         """Start a block of `n_rows` rows."""
-        self.n_rows, self._wanted, self._rows = 0, n_rows, self._arrays
+        self.n_rows, self._block_rows, self._rows = 0, n_rows, self._arrays
 
     def append(self, part: Rows) -> None:
-        """Append the next rows of the block: copied, unless they are the whole block."""
-        if part.n_rows == self._wanted:
+        """Append the next rows of the block; they are copied unless they are the whole block."""
+        if part.n_rows == self._block_rows:
             self._rows, self.n_rows = part, part.n_rows
             return
         if self._arrays is None:
@@ -43,23 +43,23 @@ class RowBuffer:
         for name, targets in POINTERS.items():
             if not len(pointers := getattr(part, name)):
                 continue
-            own = getattr(self._rows, name)
-            begin = int(own[at])
-            np.add(pointers[1:], begin, out=own[at + 1 : self.n_rows + 1])
+            pointers_so_far = getattr(self._rows, name)
+            begin = int(pointers_so_far[at])
+            np.add(pointers[1:], begin, out=pointers_so_far[at + 1 : self.n_rows + 1])
             for target, values in pointed_to(part, targets):
                 getattr(self._rows, target)[begin : begin + len(values)] = values
 
     def _new_arrays(self, like: Rows) -> Rows:
         arrays: dict[str, Any] = {"indices": None}
         for name, array in pointed_to(like, Rows._fields):
-            is_absent = name in self._sizes.keys() - {*_OF_VALUES, "label_codes"} and not len(array)
+            is_absent = name in self._sizes.keys() - {*_VALUE_ARRAYS, "label_codes"} and not len(array)
             arrays[name] = np.empty(0 if is_absent else self._sizes[name], array.dtype)
         for name in POINTERS:
             arrays[name][:1] = 0
         return Rows(**arrays)
 
     def span(self, start: int, stop: int) -> Rows:
-        """Return views of some of the rows appended so far."""
+        """Return the rows ``start:stop`` of the block as views; they must have been appended."""
         assert self._rows is not None
         is_all = (start, stop) == (0, len(self._rows.labels))
         return self._rows if is_all and self._rows is not self._arrays else row_span(self._rows, start, stop)

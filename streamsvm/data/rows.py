@@ -11,7 +11,7 @@ _NO_COST = np.empty(0)
 _NO_CODES = np.empty(0, np.int32)
 NO_NUMBERS = np.empty(0, np.int64)
 OF_EACH_ROW = ("labels", "norm2", "cost", "qid", "numbers", "hold_out_by")  # some may be empty
-POINTERS = {"indptr": ("data", "indices"), "label_indptr": ("label_codes",)}  # pointers, and indexed arrays
+POINTERS = {"indptr": ("data", "indices"), "label_indptr": ("label_codes",)}  # with their arrays
 PIECE_ROWS = 2**18  # rows per read of an array with one element per row
 
 
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Number of bytes in all arrays."""
         return sum(array.nbytes for array in self if array is not None)
 
     @property
@@ -95,11 +95,11 @@ class Rows(NamedTuple):
         return int(self.indices.max(initial=-1))
 
     def class_counts(self, n_classes: int) -> np.ndarray:
-        """Count the rows with positive `cost` in each class; all rows count if `cost` is empty."""
+        """Count the rows of each class that have positive `cost`, or all its rows if `cost` is empty."""
         codes = self.label_codes if len(self.label_indptr) else self.labels
         if len(self.cost):
-            of_label = np.diff(self.label_indptr) if len(self.label_indptr) else 1
-            codes = codes[np.repeat(self.cost > 0, of_label)]
+            n_labels = np.diff(self.label_indptr) if len(self.label_indptr) else 1
+            codes = codes[np.repeat(self.cost > 0, n_labels)]
         return np.bincount(codes[codes >= 0], minlength=n_classes)
 
 
@@ -150,13 +150,13 @@ def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
         if len(pointers := getattr(rows, name)):
             lengths = np.diff(pointers)
             parts[name] = np.concatenate([[0], np.cumsum(lengths[kept])])
-            of_element = np.repeat(kept, lengths)
-            parts |= {each: values[of_element] for each, values in pointed_to(rows, targets)}
+            kept_elements = np.repeat(kept, lengths)
+            parts |= {each: values[kept_elements] for each, values in pointed_to(rows, targets)}
     return rows._replace(**parts)
 
 
 def kept_values(rows: Rows, kept: np.ndarray) -> Rows:
-    """Return CSR rows with the values where the mask `kept`, shape (nnz,), is True; norms are unchanged."""
+    """Return CSR rows with only the values where the mask `kept`, shape (nnz,), is True; keep the norms."""
     indptr = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
     return rows._replace(data=rows.data[kept], indices=rows.features[kept], indptr=indptr)
 
@@ -167,19 +167,16 @@ def pointed_to(rows: Rows, names: Iterable[str]) -> Iterator[tuple[str, np.ndarr
 
 
 def joined_rows(parts: Iterable[Rows]) -> Rows:
-    """Concatenate one or more parts, all CSR or all dense, into new arrays.
-
-    Parts from an iterator are released array by array while copying.
-    """
+    """Concatenate batches of rows, all CSR or all dense; batches from an iterator are freed meanwhile."""
     arrays = dict(zip(Rows._fields, map(list, zip(*parts, strict=True)), strict=True))
     joined: dict[str, Any] = {}
     for name in Rows._fields:
-        each = arrays.pop(name)
-        if name == "indices" and each[0] is None:
+        arrays_of_parts = arrays.pop(name)
+        if name == "indices" and arrays_of_parts[0] is None:
             joined[name] = None
         elif name in ("indptr", "label_indptr"):
-            sizes = np.concatenate([np.diff(pointers) for pointers in each])
-            joined[name] = np.concatenate([each[0][:1], np.cumsum(sizes)])
+            sizes = np.concatenate([np.diff(pointers) for pointers in arrays_of_parts])
+            joined[name] = np.concatenate([arrays_of_parts[0][:1], np.cumsum(sizes)])
         else:
-            joined[name] = np.concatenate(each)
+            joined[name] = np.concatenate(arrays_of_parts)
     return Rows(**joined)

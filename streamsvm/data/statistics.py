@@ -1,10 +1,10 @@
 """Statistics of features from one pass over the rows, in float64.
 
 Rows are added one by one in order. Deviations are summed from the running mean (Welford 1962), because a
-difference of two sums of squares is inaccurate for features with a large mean. Long data are cut into spans
-that depend only on the number of rows. Spans are accumulated separately and joined in order (Chan et al.
-1979); zeros are added at the end in the same way. The bits therefore depend neither on the size of reads nor
-on the number of threads.
+difference of two sums of squares is inaccurate for features with a large mean. Long data is cut into spans
+that depend only on the number of rows. Spans are accumulated separately and combined in order (Chan et al.
+1979); zeros are included at the end by the same formula. The results are therefore bit-identical for any size
+of reads and any number of threads.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Statistics:
     count : ndarray of float64, shape (n_features,)
         Number of rows in which the feature is not 0.
     moments : ndarray of float64, shape (3, n_features)
-        Mean, sum of squared deviations from the mean, and largest absolute value of the non-zero values. The
+        Mean of the non-zero values, sum of their squared deviations from it, and their largest magnitude. The
         shape is (0, n_features) if only counts are gathered.
     centred : bool
-        Whether feature means have been subtracted since; then only the variance is valid.
+        Whether the data was centred after the statistics were gathered; then only the variance is valid.
     """
 
     n_rows: int
@@ -53,19 +53,19 @@ class Statistics:
     @property
     def mean(self) -> np.ndarray:
         """Mean over all rows, including zeros."""
-        found: np.ndarray = self.moments[0] * (self.count / max(self.n_rows, 1))
-        return found
+        mean: np.ndarray = self.moments[0] * (self.count / max(self.n_rows, 1))
+        return mean
 
     @property
     def variance(self) -> np.ndarray:
         """Variance over all rows, including zeros, with the divisor `n_rows`."""
         centre, deviations, _ = self.moments
         n = max(self.n_rows, 1)
-        share = self.count / n
-        return deviations / n + centre**2 * share * (1 - share)
+        fraction = self.count / n
+        return deviations / n + centre**2 * fraction * (1 - fraction)
 
     def times(self, weights: np.ndarray) -> Statistics:
-        """Return the statistics of features multiplied by `weights`, which are positive."""
+        """Return the statistics of the features after multiplication by positive `weights`."""
         if self.kind == "counts":
             return self
         moments = self.moments * [weights, weights**2, weights]
@@ -77,10 +77,7 @@ class Statistics:
 
 
 class StatisticsBuilder:
-    """Accumulator of statistics over pieces of rows, span by span.
-
-    `n_rows` is the total over all pieces; feature indices must be below `n_features`.
-    """
+    """Accumulator of statistics; `n_rows` is the total of all added rows, and features are < `n_features`."""
 
     def __init__(self, n_rows: int, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
         from streamsvm.kernels import csr as kernels  # late, because numba is slow to import
@@ -119,8 +116,8 @@ class StatisticsBuilder:
             span = slice(int(indptr[row]), int(indptr[stop]))
             n, values, features = stop - row, data[span], indices[span]
             if kept is not None:
-                of_value = np.repeat(kept[row:stop], np.diff(indptr[row : stop + 1]))
-                n, values, features = int(kept[row:stop].sum()), values[of_value], features[of_value]
+                kept_values = np.repeat(kept[row:stop], np.diff(indptr[row : stop + 1]))
+                n, values, features = int(kept[row:stop].sum()), values[kept_values], features[kept_values]
             self._n_kept += n
             if self._kind == "counts":
                 self._kernels.add_counts(values, features, self._count)
@@ -146,7 +143,7 @@ def spans(n_rows: int) -> list[tuple[int, int]]:
 
 
 def _add(first: Statistics, second: Statistics) -> Statistics:
-    """Combine the statistics of two spans, in the arrays of the first."""
+    """Combine the statistics of two spans, in place in the arrays of `first`."""
     n_rows = first.n_rows + second.n_rows
     if first.kind == "counts":
         first.count[:] += second.count
@@ -154,18 +151,18 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
     for start in range(0, len(first.count), _PIECE_FEATURES):
         part = slice(start, start + _PIECE_FEATURES)
         n, m = first.count[part], second.count[part]
-        (mean, deviations, largest), others = first.moments[:, part], second.moments[:, part]
-        share = m / np.maximum(n + m, 1)
-        change = others[0] - mean
-        deviations += others[1] + change**2 * share * n
-        mean += change * share
-        np.maximum(largest, others[2], out=largest)
+        (mean, deviations, largest), other = first.moments[:, part], second.moments[:, part]
+        fraction = m / np.maximum(n + m, 1)
+        change = other[0] - mean
+        deviations += other[1] + change**2 * fraction * n
+        mean += change * fraction
+        np.maximum(largest, other[2], out=largest)
         n += m
     return dataclasses.replace(first, n_rows=n_rows)
 
 
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
-    """Return the bytes of memory for gathering; several spans take three copies."""
+    """Return the memory, in bytes, that gathering takes; with several spans, there are three copies."""
     return BYTES_PER_FEATURE[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)
 
 

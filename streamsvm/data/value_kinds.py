@@ -11,7 +11,7 @@ from streamsvm.errors import Remedy, StreamsvmWarning, warn
 
 VALUES_IN = "values_in"  # entry of run and model records
 SAMPLE_VALUES = 2**16  # values checked before a prediction
-_FIRST = 1000  # values checked before the rest
+_FIRST = 1000  # values checked before all values are
 
 
 class ValuesIn(NamedTuple):
@@ -22,8 +22,7 @@ class ValuesIn(NamedTuple):
 
 
 def describe_values(values: np.ndarray) -> ValuesIn:
-    """Return whether all values are integers, and the largest magnitude."""
-    # Shortcut: most non-integer data is detected in the first values.
+    """Return whether all values are integers (most other data shows it early), and the largest magnitude."""
     integers = all((np.floor(part) == part).all() for part in (values[:_FIRST], values))
     return ValuesIn(integers, max(float(values.max(initial=0)), -float(values.min(initial=0))))
 
@@ -33,24 +32,24 @@ def warn_of_difference(
 ) -> None:
     """Issue a `StreamsvmWarning` if the values look different from the training data in `record`.
 
-    Two cases are reported: integers above the largest non-integer training value, such as counts for a model
-    of logarithms; and non-integers for a model of integers. Models with the transform ``counts`` are skipped,
-    because the transform checks its input.
+    Two cases are reported: integers above the range of non-integer training values, such as counts for a
+    model trained on logarithms; and non-integers for a model trained on integers. Models with the transform
+    ``counts`` are skipped, because it checks its input.
     """
     entry = None if any(each.name == "counts" for each in transforms) else record.get(VALUES_IN)
     if entry is None:
         return
-    found, trained = describe_values(values), ValuesIn(**entry)
-    if not trained.largest or not found.largest:
+    current, trained = describe_values(values), ValuesIn(**entry)
+    if not trained.largest or not current.largest:
         return
     problem = None
-    if found.integers and not trained.integers and found.largest > trained.largest:
+    if current.integers and not trained.integers and current.largest > trained.largest:
         problem = (
-            f"{where}: the first values are whole numbers, up to {found.largest:,.6g}, as counts are; the "
-            f"training data had others, up to {trained.largest:,.6g}"
+            f"{where}: the first values are whole numbers, up to {current.largest:,.6g}, like counts, but "
+            f"the training data had fractions, up to {trained.largest:,.6g}"
         )
-    elif trained.integers and not found.integers:
-        problem = f"{where}: not all values are whole numbers, and those of the training data were"
+    elif trained.integers and not current.integers:
+        problem = f"{where}: some values have fractions, but the training data had only whole numbers"
     if problem is not None:
-        remedy = Remedy("prepare the data as the training data was, or name its layer")
+        remedy = Remedy("prepare the data like the training data, or choose the layer used in training")
         warn(StreamsvmWarning(problem, remedy=remedy))

@@ -1,4 +1,4 @@
-"""Columns of the table that a model takes, as records and as a scikit-learn transformer."""
+"""Columns of the table that a model was trained on, as records and as a scikit-learn transformer."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from streamsvm.model.model import Model
 
 
 def table_columns(model: Model, program: str) -> list[dict[str, Any]]:
-    """Return the column records (docs/formats.md); none for a model of a matrix.
-
-    Raises `ModelError`, which names `program`, for columns of text or dates.
-    """
+    """Return any column records (docs/formats.md); raise `ModelError` if `program` cannot encode a column."""
     encoding = model.record.get("encoding") or {"columns": []}
     columns: list[dict[str, Any]] = encoding["columns"]
-    for kind, is_there in ("text", "text" in encoding), ("dates", any("date" in each for each in columns)):
-        if is_there:
+    for kind, is_present in ("text", "text" in encoding), ("dates", any("date" in each for each in columns)):
+        if is_present:
             raise ModelError(f"{program} cannot encode columns of {kind}; export to streamsvm")
     return columns
 
 
 def raw_transformer(model: Model) -> Any:
-    """Make a fitted ``HashingVectorizer`` of texts or ``ColumnTransformer`` of DataFrames; None for a matrix.
+    """Make a fitted ``HashingVectorizer`` or, for tables, ``ColumnTransformer``; None for a matrix.
 
     Adjacent columns of the same type share one transformer. Numeric and boolean categories are compared as
-    numbers, because a DataFrame may hold them as integers, floats or text.
+    numbers, because a DataFrame may contain them as integers, floats or text.
     """
     if model.takes_texts and len((encoding := model.record["encoding"]["text"])["columns"]) == 1:
         from sklearn.feature_extraction.text import HashingVectorizer
@@ -42,7 +39,7 @@ def raw_transformer(model: Model) -> Any:
         )  # fmt: skip
     if not (columns := table_columns(model, "scikit-learn")):
         return None
-    with extra(ModelError, "a model of a table takes DataFrames of pandas, which is not installed", "pandas"):
+    with extra(ModelError, "a model of a table needs pandas, which is not installed", "pandas"):
         import pandas
     from sklearn import pipeline, preprocessing
     from sklearn.compose import ColumnTransformer
@@ -66,12 +63,12 @@ def raw_transformer(model: Model) -> Any:
     for kind, members in itertools.groupby(parts, itemgetter(0)):
         _, names, categories = zip(*members, strict=True)
         one_hot = preprocessing.OneHotEncoder(categories=list(categories), handle_unknown="ignore")
-        made = {
+        transformer = {
             "number": "passthrough",
-            "filled number": SimpleImputer(),  # fitted to one row, so that its means are the fill values
+            "filled number": SimpleImputer(),  # fitted to one row, so the fill values become its means
             "missing": apply(pandas.isna),
             "category": one_hot,
             "category of numbers": pipeline.make_pipeline(*as_objects, one_hot),
         }[kind]
-        transformers.append((f"{kind} {len(transformers) + 1}", made, list(names)))
+        transformers.append((f"{kind} {len(transformers) + 1}", transformer, list(names)))
     return ColumnTransformer(transformers).fit(row)

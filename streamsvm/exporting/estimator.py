@@ -12,25 +12,22 @@ from streamsvm.exporting.columns import raw_transformer
 from streamsvm.exporting.folding import Cosines, FoldedModel, Step, fold, two_class_difference
 from streamsvm.model.model import Model
 
-_MAX_DENSE = 2**24  # coefficients; a larger matrix may be sparse
+_MAX_DENSE = 2**24  # number of coefficients; a larger matrix may be sparse
 
 
 def write_estimator(model: Model, path: Path, *, prune: float) -> None:
-    """Write a fitted ``LinearSVC``, or a ``Pipeline`` that ends in one if data is encoded or transformed.
+    """Write a fitted ``LinearSVC``, or a ``Pipeline`` ending with one if data is encoded or transformed.
 
-    The file loads without streamsvm, because it contains only objects of scikit-learn and pandas. For two
-    classes there is one row of coefficients, for the second class. Large coefficients become a SciPy matrix
-    if that is smaller, as by ``LinearSVC.sparsify``; rows to predict should then be sparse, or float64.
-
-    Raises `ModelError` if scikit-learn, or pandas for a table, is not installed, or if scikit-learn has no
-    transformer for a transform or a column.
+    Large coefficient arrays become a SciPy matrix if that is smaller; rows to predict should then be sparse,
+    or float64. Raises `ModelError` if a package is not installed, or if scikit-learn has no transformer for
+    a transform or a column.
     """
     with extra(ModelError, "sklearn needs scikit-learn, which is not installed", "sklearn"):
         import joblib
         from sklearn.pipeline import make_pipeline
     raw = raw_transformer(model)
     folded = fold(model, prune)
-    steps = [found for step in folded.steps for found in _transformers(step, model)]
+    steps = [part for step in folded.steps for part in _transformers(step, model)]
     for step in steps:
         step.n_features_in_ = model.n_features_in_
     steps.append(_linear_svc(model, folded))
@@ -75,7 +72,7 @@ def _transformers(step: Step, model: Model) -> list[Any]:
     if step.name == "normalize":  # the sum of non-negative values is their l1 norm
         target = np.full(model.n_features_in_, step.target)  # type: ignore[attr-defined]
         return [preprocessing.Normalizer("l1"), _scaling(target, np.zeros_like(target))]
-    raise ModelError(f"the model transforms rows by {step.name}, which scikit-learn has no transformer for")
+    raise ModelError(f"scikit-learn has no transformer for {step.name}, a transform of the model")
 
 
 def _sampler(step: Cosines) -> Any:
@@ -88,10 +85,9 @@ def _sampler(step: Cosines) -> Any:
 
 
 def _scaling(factors: np.ndarray, added: np.ndarray) -> Any:
-    """Make a scaler of columns, which subtracts ``mean_`` and divides by ``scale_``."""
     from sklearn.preprocessing import StandardScaler
 
-    scaler = StandardScaler(with_mean=bool(added.any()))  # with a mean it rejects sparse rows
+    scaler = StandardScaler(with_mean=bool(added.any()))  # a scaler with a mean rejects sparse rows
     with np.errstate(divide="ignore"):
         scaler.scale_ = 1 / factors  # infinite for unselected features
     scaler.mean_ = -added / np.where(factors != 0, factors, 1.0)

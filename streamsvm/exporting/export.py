@@ -20,7 +20,7 @@ Format = Literal["liblinear", "sklearn", "onnx", "streamsvm"]
 _FORMATS: tuple[str, ...] = get_args(Format)
 _WRITERS: dict[str, Any] = {"liblinear": write_liblinear, "sklearn": write_estimator, "onnx": write_onnx}
 _SUFFIXES = {".joblib": "sklearn", ".onnx": "onnx", ".txt": "liblinear", ".model": "liblinear"}
-_ONE_LABEL = {"liblinear": "LIBLINEAR", "sklearn": "LinearSVC"}  # predict one label per row
+_ONE_LABEL = {"liblinear": "LIBLINEAR", "sklearn": "LinearSVC"}  # programs that predict one label per row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Exported:
     bytes : int
         Size of all files.
     numbers : dict of str to int, or None
-        Number of each class, if labels could not be written for LIBLINEAR.
+        Number written for each class, if LIBLINEAR's format cannot contain the labels.
     """
 
     path: str
@@ -52,50 +52,43 @@ def export_model(
     dtype: Literal["float16", "float32"] | None = None,
     force: bool = False,
 ) -> Exported:
-    """Write a model for another program, or a smaller copy for this one.
+    """Write a model in the format of another program, or a smaller copy for streamsvm.
 
     Parameters
     ----------
-    model : Model or path
-        Model, model folder or run directory.
+    model : Model, or path of a model folder or run directory
     path : path
         File to write; a folder for the format ``"streamsvm"``.
     format : str, optional
-        By default according to the suffix of `path`.
+        Output format; by default determined by the suffix of `path`.
 
         ``"liblinear"`` (.txt, .model)
             Text for LIBLINEAR's ``predict``, with the feature numbers of the training text. Labels other than
             whole numbers are numbered, with a warning, and listed in a second file.
         ``"sklearn"`` (.joblib)
-            Fitted ``LinearSVC`` of scikit-learn, or ``Pipeline`` that ends in one, for ``joblib.load``,
-            without streamsvm. For a model of a table, the pipeline takes a pandas DataFrame that contains its
-            columns in any order. For a model of one text column, it takes texts.
+            Fitted ``LinearSVC`` of scikit-learn, or ``Pipeline`` that ends with it. ``joblib.load`` needs no
+            streamsvm. For a model of a table, the pipeline takes a pandas DataFrame that contains the table's
+            columns in any order. For a model of one text column, it takes strings.
         ``"onnx"`` (.onnx)
             Graph from dense rows ``X`` to ``label`` (int64 if the classes are integers, else text),
             ``scores`` and, if the model has them, ``probabilities``. A model of several labels per row has
             only ``scores``. For a model of a table, the graph has, instead of ``X``, one input of shape (n,
-            1) for each column, with the column's name: float64 with NaN for missing numbers, or strings,
-            empty for missing categories. Categories that are whole numbers have no decimal point.
+            1) for each column, with the column's name: float64 with NaN for missing numbers, or strings with
+            "" for missing categories. Write categories that are whole numbers without a decimal point.
         ``"streamsvm"``
-            Model folder, as by ``Model.save``.
-    prune : float
-        As for ``Model.save``.
-    dtype : {"float16", "float32"}, optional
-        As for ``Model.save``; only for ``"streamsvm"``.
+            Model folder, as written by ``Model.save``.
+    prune, dtype
+        As for ``Model.save``; `dtype` applies only to ``"streamsvm"``.
     force : bool
-        Replace the file or folder at `path`.
-
-    Returns
-    -------
-    Exported
+        Whether to replace the file or folder at `path`.
 
     Raises
     ------
     SettingsError
         If a parameter is invalid, or does not apply to the format.
     ModelError
-        If the model cannot be loaded, or the format cannot hold its transforms, its columns, several labels
-        per row, or sequences. Also if a file exists without `force`, or cannot be written.
+        If the model cannot be loaded, or the format cannot represent its transforms, its columns, several
+        labels per row, or sequences. Also if a file exists without `force`, or cannot be written.
 
     Warns
     -----
@@ -109,25 +102,24 @@ def export_model(
     exported to ``"sklearn"`` and ``"onnx"``, ``clip`` to ``"onnx"``. No other program checks that rows are
     counts, as the transform ``counts`` does.
 
-    Categories that did not occur in training become no feature. If all values of a category are numbers,
+    Categories that did not occur in training are ignored. If all values of a category are numbers,
     scikit-learn's pipeline compares numbers and rejects other text.
 
-    Other programs sum in another order or precision. Their labels are the same unless two scores differ only
-    by rounding.
+    Other programs may add in another order or precision, so labels may differ if two scores nearly tie.
     """
     kind = format or _SUFFIXES.get(Path(path).suffix.lower())
     if kind not in _FORMATS:
         formats, suffixes = ", ".join(_FORMATS), ", ".join(_SUFFIXES)
         raise wrong_setting("format", f"must be one of {formats}, or the suffix of {path} one of {suffixes}")
     if dtype is not None and kind != "streamsvm":
-        raise wrong_setting("dtype", f"is for the format streamsvm, and this is {kind}")
+        raise wrong_setting("dtype", f"is only for the format streamsvm, not for {kind}")
     prune = checks.NOT_NEGATIVE.checked("prune", prune)
     check_local(path, ModelError)
     target = Path(path)
     durable.check_replaceable(target, ModelError, force=force, folder=kind == "streamsvm")
-    beside = target.with_name(target.name + LABELS_SUFFIX)
+    label_file = target.with_name(target.name + LABELS_SUFFIX)
     if kind == "liblinear":
-        durable.check_replaceable(beside, ModelError, force=force)
+        durable.check_replaceable(label_file, ModelError, force=force)
     loaded = model if isinstance(model, Model) else load_model(Path(model))
     if kind == "streamsvm":
         loaded.save(target, prune=prune, dtype=dtype)
@@ -135,15 +127,15 @@ def export_model(
         return Exported(str(target), kind, size)
     if loaded.multilabel and kind in _ONE_LABEL:
         raise ModelError(
-            f"the model was trained on rows with several labels, and {_ONE_LABEL[kind]} predicts one",
-            remedy=Remedy("export to onnx, which gives scores, or to streamsvm"),
+            f"the model was trained on rows with several labels, but {_ONE_LABEL[kind]} predicts one",
+            remedy=Remedy("export to onnx, whose output is the scores, or to streamsvm"),
         )
     with durable.os_errors_as(ModelError, target, "written"), durable.replacing(target) as aside:
         numbered = _WRITERS[kind](loaded, aside, prune=prune)
     size = target.stat().st_size
     if kind == "liblinear" and numbered is None:
-        durable.remove(beside)  # left by an earlier export
+        durable.remove(label_file)
     if numbered is not None:
-        with durable.os_errors_as(ModelError, beside, "written"), durable.replacing(beside) as aside:
+        with durable.os_errors_as(ModelError, label_file, "written"), durable.replacing(label_file) as aside:
             size += aside.write_bytes("".join(f"{n}\t{label}\n" for label, n in numbered.items()).encode())
     return Exported(str(target), kind, size, numbered)

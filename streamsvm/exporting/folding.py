@@ -1,10 +1,8 @@
 """Folding of linear transforms into the coefficients of a model; nonlinear steps remain.
 
-Feature weights (scale, idf, df), means (center) and selections are affine maps of columns. They become part
-of the coefficients and intercepts if no nonlinear step follows. Otherwise they are vectors of factors and
-summands, with zeros for unselected features, so that all steps have the width of the data and any program can
-multiply and add columns. Random Fourier features, the last step, have a matrix with one row for each column
-of the data.
+Feature weights, centring and selection are affine maps of columns. They become part of the coefficients and
+intercepts if no nonlinear step follows. Otherwise each becomes a vector of factors and a vector of summands,
+both zero for unselected features, so all steps keep the number of columns of the data.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from streamsvm.transforms.selection import Select
 
 
 class Cosines(NamedTuple):
-    """Random Fourier features: x becomes ``sqrt(2 / D) cos(x @ weights + offsets)``."""
+    """Random Fourier features, D of them: x becomes ``sqrt(2 / D) cos(x @ weights + offsets)``."""
 
     name: str
     gamma: float | None
@@ -39,7 +37,7 @@ Step = Transform | np.ndarray | Cosines
 class FoldedModel(NamedTuple):
     """Steps and coefficients: the scores of x are ``steps(x) @ coef + intercept``."""
 
-    steps: list[Step]  # in order; an array, float64 (2, n_features), has factors and summands
+    steps: list[Step]  # in order; a float64 array, (2, n_features), has factors and summands
     coef: Any  # scipy.sparse.csr_array of float64, shape (n_features or D, n_classes), without zeros
     intercept: np.ndarray  # (n_classes,) float64
     bias: float | None  # value of the constant feature; None if intercepts are 0
@@ -48,16 +46,16 @@ class FoldedModel(NamedTuple):
 def fold(model: Model, prune: float = 0.0) -> FoldedModel:
     """Fold the linear transforms of a model into its coefficients.
 
-    `prune` is as for `Model.save`. Raises `ModelError` for a model of hashed features or of sequences.
+    `prune` is as for `Model.save`. Raises `ModelError` if the model hashes features or predicts sequences.
     """
     import scipy.sparse
 
     if model.transitions_ is not None:
-        raise ModelError("a model of sequences can be exported to streamsvm alone")
+        raise ModelError("a sequence model can be exported only to streamsvm")
     if model.takes_any_feature:
-        raise ModelError("the model hashes the features, which other programs do not; export to streamsvm")
+        raise ModelError("the model hashes features, which other programs cannot do; export to streamsvm")
     steps: list[Step] = []
-    last = none = np.array([np.ones(model.n_features_in_), np.zeros(model.n_features_in_)])
+    last = identity = np.array([np.ones(model.n_features_in_), np.zeros(model.n_features_in_)])
     columns, bias = np.arange(model.n_features_in_), None
     for transform in model.transforms:
         if isinstance(transform, Bias):
@@ -68,12 +66,12 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
                 columns = columns[transform.array]
             array[columns] = 1 if isinstance(transform, Select) else transform.array
             last = last - [0 * array, array] if isinstance(transform, Center) else last * array
-        elif not isinstance(transform, Counts):  # it only checks rows
+        elif not isinstance(transform, Counts):
             step = _cosines(model, transform, columns) if isinstance(transform, Fourier) else transform
-            steps += [step] if last is none else [last, step]
-            last = none
+            steps += [step] if last is identity else [last, step]
+            last = identity
     coef, intercept = _sparse(model, columns, prune, bias)
-    if last is not none:
+    if last is not identity:
         if last[1].any():
             intercept, bias = intercept + last[1] @ coef, bias or 1.0
         coef = scipy.sparse.csr_array(scipy.sparse.diags_array(last[0]) @ coef)
@@ -81,7 +79,6 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
 
 
 def _cosines(model: Model, transform: Fourier, columns: np.ndarray) -> Cosines:
-    """Return the transform, with zero weights for unselected columns."""
     directions, offsets = transform.directions()
     weights = np.zeros((model.n_features_in_, transform.outputs), np.float32)
     weights[columns] = directions
@@ -89,7 +86,7 @@ def _cosines(model: Model, transform: Fourier, columns: np.ndarray) -> Cosines:
 
 
 def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None) -> tuple[Any, np.ndarray]:
-    """Return the sparse coefficients, with one row for each column of the data, and the intercepts."""
+    """Return sparse coefficients, with one row for each column of the data, and intercepts."""
     import scipy.sparse
 
     coef = scipy.sparse.csr_array(model.stored_coef.matrix(), copy=True)

@@ -11,27 +11,27 @@ from streamsvm.errors import ModelError, Remedy, warn
 from streamsvm.exporting.folding import fold, two_class_difference
 from streamsvm.model.model import Model
 
-LABELS_SUFFIX = ".labels"  # suffix of a file with a line for each number and its label
-_PIECE_SIZE = 2**20  # numbers written at a time
+LABELS_SUFFIX = ".labels"  # suffix of the file that lists the number and label of each class
+_PIECE_SIZE = 2**20
 
 
 def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int] | None:
     """Write `model` as LIBLINEAR text, with all digits of float64.
 
-    Features have the numbers of the LIBSVM text. If these start at 0, each is one larger, because LIBLINEAR
-    has no feature 0. A warning says so, and also if classes are numbered.
+    Features keep their numbers in the LIBSVM text, or numbers larger by 1 if the text numbers features from
+    0, because LIBLINEAR has no feature 0. Warns if features or classes are renumbered.
 
     Returns
     -------
     dict of str to int, or None
-        Number of each class, if labels are not whole numbers as LIBLINEAR writes them.
+        Number of each class, if labels are not whole numbers in LIBLINEAR's notation.
     """
     folded = fold(model, prune)
     names = [step.name for step in folded.steps if not isinstance(step, np.ndarray)]
     if names:
         raise ModelError(
-            f"the model transforms rows by {', '.join(names)}, which LIBLINEAR's text cannot hold",
-            remedy=Remedy("export to sklearn or onnx, which can, or to streamsvm"),
+            f"LIBLINEAR's format cannot represent the transforms {', '.join(names)} of the model",
+            remedy=Remedy("export to sklearn, onnx or streamsvm"),
         )
     classes = [str(label) for label in model.record["classes"]]
     numbers = _numbers(classes)
@@ -39,13 +39,13 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
     if changed:
         label, number = changed[0]
         warn(
-            f"LIBLINEAR's labels are whole numbers: {label!r} is {number}, and the file with the suffix "
-            f"{LABELS_SUFFIX} has a line with the number and the label of each class"
+            f"LIBLINEAR's labels are whole numbers, so {label!r} becomes {number}; the file with the suffix "
+            f"{LABELS_SUFFIX} lists the number and the label of each class"
         )
     if model.record.get("index_base") == 0:
         warn(
-            "LIBLINEAR counts features from 1, and the text of this model from 0: feature j of the text is "
-            "j + 1 now; count so in the text, too"
+            "LIBLINEAR counts features from 1, but the training text counts from 0, so feature j becomes "
+            "j + 1; add 1 to the feature numbers of text to predict"
         )
     coef, intercept, labels, solver = folded.coef, folded.intercept, numbers, "MCSVM_CS"
     if len(classes) == 2:  # LIBLINEAR then has one column; a positive score means the first label

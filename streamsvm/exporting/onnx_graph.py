@@ -15,23 +15,17 @@ from streamsvm.model.model import Model
 from streamsvm.model.scoring import is_sparsemax
 
 _OPSETS, _IR_VERSION = {"": 17, "ai.onnx.ml": 3}, 8  # supported by runtimes since 2022
-_MAX_BYTES = 2**31 - 2**20  # maximum size of an ONNX file
+_MAX_BYTES = 2**31 - 2**20
 
 
 def write_onnx(model: Model, path: Path, *, prune: float) -> None:
-    """Write a graph with the input ``X``, (n, n_features_in), in the model's dtype, and these outputs.
+    """Write the graph that `export_model` describes; all numbers have the model's dtype.
 
-    ``label``, (n,), is int64 if the classes are integers, else strings. ``scores`` has shape (n, n_classes),
-    and so has ``probabilities``, if the model has any. A model of several labels per row has only ``scores``.
-
-    A model of a table has an input (n, 1) for each column, with its name: numbers in float64 with NaN for
-    missing values, or categories as strings, empty for missing values. Everything is then computed in
-    float64, because numbers may be large compared with their deviations.
-
-    Raises `ModelError` if onnx is not installed, a transform or a column has no operators, or the graph would
-    reach 2 GiB.
+    With a table, they are float64, because numbers may be large compared with their deviations.
+    Raises `ModelError` if onnx is not installed, if ONNX has no operators for a transform or a column, or if
+    the graph would reach 2 GiB.
     """
-    with extra(ModelError, "onnx is not installed", "onnx"):
+    with extra(ModelError, "the export needs onnx, which is not installed", "onnx"):
         import onnx
     columns, n_classes = table_columns(model, "ONNX"), len(model.classes_)
     graph = _Graph(onnx, np.dtype(np.float64) if columns else model.dtype)
@@ -39,7 +33,7 @@ def write_onnx(model: Model, path: Path, *, prune: float) -> None:
     size += sum(each.held_bytes for each in model.transforms)
     if size > _MAX_BYTES:
         raise ModelError(
-            f"coefficients take {format_size(size)}, and ONNX holds 2 GiB; export to sklearn or streamsvm"
+            f"the coefficients take {format_size(size)}, but ONNX allows only 2 GiB; use sklearn or streamsvm"
         )
     folded = fold(model, prune)
     if columns:
@@ -76,12 +70,12 @@ def write_onnx(model: Model, path: Path, *, prune: float) -> None:
 
 
 class _Graph:
-    """Inputs, nodes and constants of a graph, with numbered names."""
+    """Graph under construction; constants and unnamed outputs get numbered names."""
 
     def __init__(self, onnx: Any, dtype: np.dtype) -> None:
         self.onnx, self.dtype = onnx, dtype
         self.type = onnx.helper.np_dtype_to_tensor_dtype(dtype)
-        self.inputs: list[Any] = []  # name, type and shape
+        self.inputs: list[Any] = []
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -97,13 +91,13 @@ class _Graph:
         return out
 
     def nonzero(self, x: str) -> str:
-        """Replace zeros of `x` by 1, for use as a divisor."""
+        """Replace zeros in `x` with 1, for use as a divisor."""
         is_zero = self.node("Equal", x, self.constant(0))
         return self.node("Where", is_zero, self.constant(1), x)
 
 
 def _encoded(graph: _Graph, column: dict[str, Any]) -> list[str]:
-    """Add the features of a column to the graph; return the names of their outputs."""
+    """Add nodes that encode a column as features; return the names of their outputs."""
     x, marked, is_number = column["name"], column.get("indicator", False), column["type"] == "number"
     if x in ("label", "scores", "probabilities"):
         raise ModelError(f"column '{x}' has the name of an output", remedy=Remedy("export to sklearn"))
@@ -120,7 +114,6 @@ def _encoded(graph: _Graph, column: dict[str, Any]) -> list[str]:
 
 
 def _apply(graph: _Graph, step: Step, x: str) -> str:
-    """Add a step to the graph; return the name of its output."""
     if isinstance(step, np.ndarray):
         scaled = graph.node("Mul", x, graph.constant(step[0]))
         return graph.node("Add", scaled, graph.constant(step[1])) if step[1].any() else scaled
@@ -137,11 +130,11 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
         scaled = graph.node("Mul", x, graph.constant(step.target))  # type: ignore[attr-defined]
         return graph.node("Div", scaled, graph.nonzero(total))
     if step.name == "clip":
-        most = step.most  # type: ignore[attr-defined]
-        return graph.node("Clip", x, graph.constant(-most), graph.constant(most))
+        limit = step.most  # type: ignore[attr-defined]
+        return graph.node("Clip", x, graph.constant(-limit), graph.constant(limit))
     if step.name == "binarize":
         return graph.node("Cast", graph.node("Greater", x, graph.constant(0)), to=graph.type)
-    raise ModelError(f"the model transforms rows by {step.name}, which cannot be exported to ONNX")
+    raise ModelError(f"the transform {step.name} of the model cannot be exported to ONNX")
 
 
 def _sparsemax(graph: _Graph, n_classes: int) -> None:
@@ -157,10 +150,9 @@ def _sparsemax(graph: _Graph, n_classes: int) -> None:
 
 
 def _log1p(graph: _Graph, x: str) -> str:
-    """Add log(1 + x) as x log(u) / (u - 1) with the rounded u = 1 + x, where errors of the factors cancel.
+    """Add log(1 + x) as x log(u) / (u - 1), where the rounding errors of u = 1 + x cancel.
 
-    Source: Goldberg 1991, "What every computer scientist should know about floating-point arithmetic",
-    Theorem 4.
+    Source: Goldberg 1991, "What every computer scientist should know about floating-point arithmetic", Thm 4.
     """
     u = graph.node("Add", x, graph.constant(1))
     difference = graph.node("Sub", u, graph.constant(1))

@@ -1,1 +1,1 @@
-"""Data of any kind as rows with the features and classes of a model."""
+"""Reading of data of any kind as rows with the features and classes of a model."""

@@ -15,7 +15,7 @@ from streamsvm.store import Store
 from streamsvm.store.views import matched, recoded
 
 _CONVERT_LIKE = Remedy(
-    "convert the data with {}, giving the model or the store it was trained on",
+    "convert the data with {}, naming the model or its training store",
     Call("convert", options=(Option("like"),)),
 )
 
@@ -24,8 +24,8 @@ def check_has_classes(store: Store, classes: Sequence[str]) -> None:
     """Raise `StoreError` if a store has none of the classes of a model."""
     if not set(classes) & set(store.classes):
         problem = f"{store.path} has none of the model's classes: its labels are {examples(store.classes)}"
-        remedy = Remedy("name another column with {}, or give data with such labels", Option("label"))
-        raise StoreError(f"{problem}, the model's {examples(classes)}", remedy=remedy)
+        remedy = Remedy("name another label column with {}, or pass other data", Option("label"))
+        raise StoreError(f"{problem}, and the classes are {examples(classes)}", remedy=remedy)
 
 
 def blocks_to_score(
@@ -40,28 +40,28 @@ def blocks_to_score(
 ) -> Blocks:
     """Divide a store into blocks with the classes and features of `like`, ready to score.
 
-    Reading takes `memory` bytes, including `held_row_bytes` for each row beside its values. Features are
-    matched by name if both sides have names; `Blocks.match` describes the match. `transformed` is then
+    Reading uses at most `memory` bytes, including `held_row_bytes` of extra memory for each row. Features are
+    matched by name if store and model have names; `Blocks.match` describes the match. `transformed` is then
     applied to the store.
 
-    Raises `FeatureError` if both sides have names, but none in common, or the store lacks a column of a
-    table. Raises `StoreError` if, without names, the store has other features or, if `labelled`, no rows or
-    none of the classes.
+    Raises `FeatureError` if no name is common, or the store lacks a table column that the model needs. Raises
+    `StoreError` if, without names, the numbers of features differ, or if `labelled` and the store has no rows
+    or none of the classes.
     """
     where, model = str(store.path), str(like.path)
     match = match_features(store.feature_names(), like.names, where, model=model, encoding=like.encoding)
     store = matched(store, match, list(like.names or ()))
     if store.n_features > like.n_features or (store.n_features < like.n_features and not store.native):
-        give = Remedy("give it the features of the training data, in their order")
+        remedy = Remedy("pass data with the features of the training data, in the same order")
         raise StoreError(
-            f"{store.path} has {store.n_features:,} features, the model {like.n_features:,}",
-            remedy=_CONVERT_LIKE if store.native else give,
+            f"{store.path} has {store.n_features:,} features, but the model has {like.n_features:,}",
+            remedy=_CONVERT_LIKE if store.native else remedy,
         )
     if store.n_features < like.n_features and like.names is None:
         store = matched(store, FeatureMatch(np.arange(store.n_features)), None, like.n_features)
     if None not in (like.index_base, store.index_base) and like.index_base != store.index_base:
         raise StoreError(
-            f"{store.path} counts features from {store.index_base}, the model's data from {like.index_base}",
+            f"{store.path} counts features from {store.index_base}, but the model from {like.index_base}",
             remedy=_CONVERT_LIKE,
         )
     if labelled and not store.n_rows:

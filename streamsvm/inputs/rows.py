@@ -31,12 +31,12 @@ from streamsvm.transforms import apply, dense_after
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import transformed
 
-# Warnings about changed rows of files, by the names of their counts.
+# Warnings about changed rows of files, by the names of the counts in the reader.
 _CHANGES = {
-    "skipped": "left out rows that are invalid",
-    "repaired": "sorted rows, or summed duplicate indices of them",
+    "skipped": "left out invalid rows",
+    "repaired": "sorted the indices of rows, or summed duplicate indices",
     "unseen_features": "left out values of features unknown to the model",
-    "unseen_values": "values of categories unknown to the model have no feature",
+    "unseen_values": "left out values of categories unknown to the model",
     "missing_values": "replaced missing numbers as in the training data",
     "unseen_labels": "left out labels unknown to the model",
 }
@@ -46,22 +46,22 @@ Read = Iterator[tuple[Rows, np.ndarray]]
 
 @dataclasses.dataclass
 class RowsToScore:
-    """Reader of the rows of data of any kind, after the model's transforms, with their names.
+    """Reader of row names and rows, transformed for the model, from data of any kind.
 
     If `labelled`, a store must have labels that the model knows, and a matrix needs `y` or `label`, by
     default the column that the model was trained on.
 
-    Reading sets `n_rows` (None if unknown), `unlabelled`, the number of rows left out because they have no
-    label (for a file, at its end), and `texts`, the hashed texts of the last rows (None or empty without
-    texts).
+    Reading sets `n_rows` (None if unknown); `unlabelled`, the number of rows left out because they have no
+    label (for a file, only at its end); and `texts`, the documents of the rows that were yielded last, if
+    their n-grams are hashed, or else None or empty.
     """
 
     model: Model
     settings: ScoringSettings = ScoringSettings()  # noqa: RUF009
-    memory: int = 2**28  # bytes; the rows of a store or file take half of them
+    memory: int = 2**28
     labelled: bool = True
     named: bool = False  # whether to read the row names of a store; otherwise rows are numbered from 1
-    workers: int | None = None  # threads that read files
+    workers: int | None = None
     n_rows: int | None = dataclasses.field(default=None, init=False)
     unlabelled: int = dataclasses.field(default=0, init=False)
     texts: Sequence[str] | None = dataclasses.field(default=None, init=False)
@@ -69,7 +69,7 @@ class RowsToScore:
     def read(self, data: Any, y: Any = None, groups: Any = None, where: str = "the data") -> Read:
         """Yield rows of `data`, in order, and their names, int64 or str objects.
 
-        `data`, `y` and `groups` are as for `streamsvm.evaluate`; `where` names blocks of rows in errors.
+        `data`, `y` and `groups` are as for `streamsvm.evaluate`; errors call blocks of rows `where`.
         """
         y, label = label_column(y, self.settings.label)
         is_path = isinstance(data, str | os.PathLike)
@@ -79,32 +79,32 @@ class RowsToScore:
         )
         has_labels = is_path or is_list or isinstance(data, Store | Rows | Iterator)
         if self.settings.labels is not None and not is_path:
-            raise wrong_setting("labels", "is for the path of a matrix; give y")
-        for name, given, what in (("y", y, "labels"), ("groups", groups, "rows")):
-            if has_labels and given is not None:
-                raise wrong_setting(name, f"is for the {what} of a matrix; this data has its own")
+            raise wrong_setting("labels", "applies only to the path of a matrix; pass y")
+        for name, values, content in (("y", y, "labels"), ("groups", groups, "groups")):
+            if has_labels and values is not None:
+                raise wrong_setting(name, f"applies only to a matrix, and this data has its own {content}")
         if is_path and not is_read_in_place(data):
-            yield from self._of_file(data, label)
+            yield from self._read_file(data, label)
             return
         self.settings.refuse_of_files()
         if is_path:
             options = self.settings.of_store | {"label": label, "labelled": self.labelled}
             with open_store(data, **options, like=self.model.record) as store:
-                yield from self._of_store(store)
+                yield from self._read_store(store)
         elif not has_labels:
-            yield from self._of_matrix(data, y, groups, label)
+            yield from self._read_matrix(data, y, groups, label)
         else:
-            with_layer(data, self.settings.layer, self.settings.raw, self.settings.obsm)  # raises if given
-            yield from self._of_store(data) if isinstance(data, Store) else self._of_blocks(data, where)
+            with_layer(data, self.settings.layer, self.settings.raw, self.settings.obsm)
+            yield from self._read_store(data) if isinstance(data, Store) else self._read_blocks(data, where)
 
-    def _of_store(self, store: Store) -> Read:
+    def _read_store(self, store: Store) -> Read:
         model, like = self.model, schema_of_model(self.model)
         self.n_rows, self.unlabelled, shift = store.n_rows, store.unlabelled, 0
         if model.takes_any_feature:
             if store.index_base is None:
                 raise ModelError(
-                    "the model hashes the feature numbers of LIBSVM text, and the features of "
-                    f"{store.path} have none"
+                    "the model hashes the feature numbers of LIBSVM text, but the features of "
+                    f"{store.path} have no numbers"
                 )
             shift = store.index_base
             like = dataclasses.replace(like, n_features=store.n_features, index_base=shift)
@@ -125,18 +125,18 @@ class RowsToScore:
             names = store.names(begin, end) if self.named else np.arange(begin, end)
             return blocks.read(block), names + 1 if names.dtype.kind == "i" else names
 
-        with Prefetcher(map(read, range(len(blocks))), is_single=len(blocks) == 1) as found:
-            yield from found
+        with Prefetcher(map(read, range(len(blocks))), is_single=len(blocks) == 1) as prefetched:
+            yield from prefetched
 
-    def _of_file(self, path: Any, label: str | None) -> Read:
-        """Yield rows of a file that `convert` takes, and their numbers; finally, warn of changed rows."""
+    def _read_file(self, path: Any, label: str | None) -> Read:
+        """Yield the rows of a file and their numbers; at the end, warn of rows that were changed."""
         model, labelled = self.model, self.labelled
         options = vars(self.settings) | {"label": label, "memory": self.memory // 2, "labelled": labelled}
         if kind_of(path, options["format"]) == "libsvm":
             if model.record["index_base"] is None:
                 raise ModelError(
-                    f"{path} is LIBSVM text, in which the features of the model have no numbers; give data "
-                    "of the kind that it was trained on"
+                    f"{path} is LIBSVM text, but the features of the model have no numbers; pass data of the "
+                    "same kind as the training data"
                 )
             options["groups"] = model.transitions_ is not None and "whole"
             options["multilabel"] |= model.multilabel or not labelled  # ignored labels may be several
@@ -147,30 +147,29 @@ class RowsToScore:
         )  # fmt: skip
         with part_of_memory(2):
             blocks = ((rows, numbers + 1) for rows, numbers in reader)
-            for rows, numbers in self._of_blocks(blocks, str(path)):
+            for rows, numbers in self._read_blocks(blocks, str(path)):
                 self.texts = reader.texts
                 yield rows, numbers
-        found = reader.counts
-        self.unlabelled = getattr(found, "unlabelled", 0)
+        counts = reader.counts
+        self.unlabelled = getattr(counts, "unlabelled", 0)
         for note in reader.notes:
             warn(note)
-        n_unknown = found.unseen_features + getattr(found, "unseen_values", 0)
-        warn_of_unknown_features(found.nnz, n_unknown, str(path))
+        n_unknown = counts.unseen_features + getattr(counts, "unseen_values", 0)
+        warn_of_unknown_features(counts.nnz, n_unknown, str(path))
         for name, change in _CHANGES.items():
             # `evaluate` warns of unknown labels itself if rows have one label.
-            told = name != "unseen_labels" or (labelled and options["multilabel"])
-            if told and (n := getattr(found, name, 0)):
-                first = f", the first: {found.first_errors[0]}" if name == "skipped" else ""
-                warn(f"{path}: {change} ({n:,} in all{first})")
+            is_reported = name != "unseen_labels" or (labelled and options["multilabel"])
+            if is_reported and (n := getattr(counts, name, 0)):
+                first = f", first error: {counts.first_errors[0]}" if name == "skipped" else ""
+                warn(f"{path}: {change} ({n:,} in total{first})")
 
-    def _of_blocks(self, data: Rows | Iterable[Any], where: str) -> Read:
-        """Yield blocks of rows, transformed here, with their names or numbers."""
+    def _read_blocks(self, data: Rows | Iterable[Any], where: str) -> Read:
         first = 0
-        for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):
-            rows, names = (each, None) if isinstance(each, Rows) else each
+        for block in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):
+            rows, names = (block, None) if isinstance(block, Rows) else block
             if names is None:
                 names = np.arange(first + 1, first + 1 + rows.n_rows)
-            rows = _fitting(self.model, rows, first, where)
+            rows = _checked(self.model, rows, first, where)
             step = max(rows.n_rows, 1)
             if dense_after(self.model.transforms, False):  # rows may become far larger
                 step = max(1, self.memory // (4 * self.model.n_features * self.model.dtype.itemsize))
@@ -179,8 +178,8 @@ class RowsToScore:
                 yield apply(self.model.transforms, part, where=where, first=first + begin), names[begin:end]
             first += rows.n_rows
 
-    def _of_matrix(self, X: Any, y: Any, groups: Any, label: str | None) -> Read:
-        model, asked = self.model, self.settings
+    def _read_matrix(self, X: Any, y: Any, groups: Any, label: str | None) -> Read:
+        model, options = self.model, self.settings
         if not (model.takes_texts and begins_with_text(X)) and not getattr(X, "isbacked", False):
             check_is_matrix(X, ModelError)
         self.texts = list(X) if model.takes_texts and begins_with_text(X) else None
@@ -188,37 +187,37 @@ class RowsToScore:
         if y is None and label is None and (hasattr(X, "obs") or trained_on in getattr(X, "columns", ())):
             label = trained_on
         parts = matrix_parts(
-            X, y, groups, memory=self.memory // 2, layer=asked.layer, raw=asked.raw, obsm=asked.obsm
+            X, y, groups, memory=self.memory // 2, layer=options.layer, raw=options.raw, obsm=options.obsm
         )
         for first, part in parts:
             labels = labels_of(part, y, label) if self.labelled else None
             rows = rows_of_matrix(model, without_label(part, label), labels, groups, first=first)
-            names, kept = names_of_rows(part, rows.n_rows), rows.labels != NO_LABEL
-            if not kept.all():
-                rows, names = kept_rows(rows, kept), names[kept]
-            self.unlabelled += int(np.count_nonzero(~kept))
-            self.n_rows = getattr(X, "n_obs", len(kept)) - self.unlabelled
+            names, has_label = names_of_rows(part, rows.n_rows), rows.labels != NO_LABEL
+            if not has_label.all():
+                rows, names = kept_rows(rows, has_label), names[has_label]
+            self.unlabelled += int(np.count_nonzero(~has_label))
+            self.n_rows = getattr(X, "n_obs", len(has_label)) - self.unlabelled
             yield rows, names
 
 
-def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
-    """Check rows from a caller, numbered from `first` on in errors, and convert them to the model's dtype.
+def _checked(model: Model, rows: Rows, first: int, where: str) -> Rows:
+    """Check rows from a caller, and convert them to the model's dtype; `first` numbers them in errors.
 
     Kernels would read out of bounds for a feature beyond the model, and may skip a non-finite value.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         data = rows.data.astype(model.dtype, copy=False)
     if (at := first_false(np.isfinite(data))) is not None:
-        what = f"the value {rows.data[at]} is not finite in {model.dtype}; drop or replace it"
-        raise ModelError(f"row {first + row_of(rows.indptr, at) + 1} of {where}: {what}")
+        problem = f"the value {rows.data[at]} is not finite in {model.dtype}; drop or replace it"
+        raise ModelError(f"row {first + row_of(rows.indptr, at) + 1} of {where}: {problem}")
     n_features = MAX_FEATURES if model.takes_any_feature else model.n_features_in_
     if rows.indices is None:
         width = rows.matrix.shape[1]
         if rows.n_rows and not model.takes_any_feature and width != n_features:
-            raise ModelError(f"{where} has {width} features, the model {n_features}")
+            raise ModelError(f"{where} has {width} features, but the model has {n_features}")
     elif (at := first_outside(rows.indices, n_features)) is not None:
         raise ModelError(
-            f"row {first + row_of(rows.indptr, at) + 1} of {where} has the feature {rows.indices[at]}, and "
-            f"those of the model are from 0 to {n_features - 1:,}"
+            f"row {first + row_of(rows.indptr, at) + 1} of {where} has the feature {rows.indices[at]}, but "
+            f"the features of the model are 0 to {n_features - 1:,}"
         )
     return rows._replace(data=data)

@@ -1,7 +1,4 @@
-"""Centring of the weights, so that their mean over all classes stays 0.
-
-Otherwise the mean grows, and the differences between classes are lost in its rounding error.
-"""
+"""Centring of the weights: without it, their mean grows, and rounding hides differences between classes."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from streamsvm.kernels.jit import kernel
 
 @kernel
 def sum_columns(features, weights, first, end, sums):
-    """Set ``sums[t]`` to the sum of ``weights[features[t], first:end]``."""
     for t in range(len(features)):
         row, c = weights[features[t]], first
         a, b, d, e = np.float64(0.0), np.float64(0.0), np.float64(0.0), np.float64(0.0)
@@ -41,14 +37,14 @@ def subtract_from_columns(features, means, first, end, weights):
 
 
 def sums_of_group(features: np.ndarray, weights: np.ndarray, first: int, end: int) -> np.ndarray:
-    """Return the sums of the rows of ``weights[features, first:end]`` in float64."""
+    """Return the row sums of ``weights[features, first:end]`` in float64."""
     sums = np.empty(len(features))
     sum_columns(features, weights, first, end, sums)
     return sums
 
 
 def mean_of_groups(sums: Sequence[np.ndarray], n_classes: int) -> np.ndarray:
-    """Return the mean over all classes from the sums of the groups, added in order."""
+    """Return row means over all classes from the row sums of the class groups, which are added in order."""
     mean: np.ndarray = functools.reduce(np.add, sums) / n_classes
     return mean
 
@@ -56,16 +52,13 @@ def mean_of_groups(sums: Sequence[np.ndarray], n_classes: int) -> np.ndarray:
 def centre(features: np.ndarray, weights: np.ndarray, ranges: np.ndarray) -> None:
     """Subtract from each row of ``weights[features]`` its mean over the classes in `ranges`."""
     bounds = [(int(first), int(end)) for first, end, _ in ranges]
-    sums = [sums_of_group(features, weights, *each) for each in bounds]
+    sums = [sums_of_group(features, weights, *bound) for bound in bounds]
     means = mean_of_groups(sums, sum(end - first for first, end in bounds))
     for first, end in bounds:
         subtract_from_columns(features, means, first, end, weights)
 
 
 def centre_with_shared(features: np.ndarray, weights: np.ndarray, n_classes: int) -> None:
-    """Centre the columns of the classes, and clear the shared column after them.
-
-    No class changes: each owns 1/k of the shared column, which is minus the sum of the class columns.
-    """
+    """Centre the class columns, and clear the shared column. No score changes (see `lee_lin_wahba`)."""
     centre(features, weights, np.array([[0, n_classes, n_classes]]))
     weights[features, n_classes] = 0

@@ -13,9 +13,8 @@ from streamsvm.kernels.jit import kernel
 def check_rows(data, indices, indptr, n_features, norm2):
     """Write the squared norm of each row to `norm2`; return the first invalid row, or -1.
 
-    A valid row has increasing indices in ``0..n_features - 1`` and a finite norm. `data` is float32 or
-    float64, `indices` is int32 or int64. `indptr` is int64 and never decreases from 0 to the number of
-    non-zeros.
+    Valid rows have a finite norm and rising indices in ``0..n_features - 1``. `data` is float32 or float64,
+    `indices` int32 or int64. `indptr` is int64, and never decreases from 0 to the number of non-zeros.
     """
     for i in range(len(indptr) - 1):
         begin, end = indptr[i], indptr[i + 1]
@@ -23,14 +22,14 @@ def check_rows(data, indices, indptr, n_features, norm2):
         for p in range(begin, end):
             value = np.float64(data[p])
             total += value * value
-        rising = True
+        is_valid = True
         for p in range(begin + 1, end):
-            rising &= indices[p] > indices[p - 1]
+            is_valid &= indices[p] > indices[p - 1]
         if end > begin:
-            rising &= indices[begin] >= 0
-            rising &= indices[end - 1] < n_features
+            is_valid &= indices[begin] >= 0
+            is_valid &= indices[end - 1] < n_features
         norm2[i] = total
-        if not (rising and total < np.inf):
+        if not (is_valid and total < np.inf):
             return i
     return -1
 
@@ -43,7 +42,7 @@ def places_of(features: np.ndarray, n_features: int, dtype: np.dtype) -> np.ndar
 
 
 def with_places(rows: Any, columns: np.ndarray, places: np.ndarray, dtype: np.dtype) -> Any:
-    """Return rows with the indices ``places[columns]``, in `dtype`, without entries of negative places."""
+    """Return rows with the indices ``places[columns]``, in `dtype`; drop entries with a negative place."""
     data, indices = np.empty_like(rows.data), np.empty(len(rows.data), dtype)
     indptr = np.empty_like(rows.indptr)
     _keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)

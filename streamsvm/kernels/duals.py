@@ -1,4 +1,4 @@
-"""A block's duals in two forms with the same numbers: lists of the non-zeros, as on disk, and a matrix.
+"""Duals of a block (the rows in memory together) as lists of the non-zeros, as on disk, or as a matrix.
 
 With few classes, scattering and collecting a list takes longer than solving a row's block problem. So the
 duals of a block that stays in memory form a matrix with a column for each class.
@@ -34,7 +34,7 @@ _ROWS_AT_ONCE = 2**14  # matrix rows converted to lists at a time
 
 
 class OldDuals(NamedTuple):
-    """A block's duals after the last pass. Row i has ``counts[i]`` duals from position ``at[i]`` on."""
+    """Duals of a block after the last pass. Row i has ``counts[i]`` duals, starting at ``at[i]``."""
 
     ids: np.ndarray  # (any,) uint8, uint16 or uint32; may be memory-mapped, like the values
     values: np.ndarray  # (any,) dtype of the weights
@@ -99,7 +99,7 @@ class Duals(NamedTuple):
 class DualMatrix(NamedTuple):
     """Old and new duals of a block as matrices, which may be the same array.
 
-    An empty `old` stands for zeros. An empty `new` discards the new duals.
+    An empty `old` stands for zeros, and an empty `new` discards the new duals.
     """
 
     old: np.ndarray  # (n_rows, n_columns) or (0, n_columns), dtype of the weights
@@ -127,7 +127,7 @@ def load_duals(old, i, scratch):
 
 @inlined
 def fill_duals(value, n, scratch):
-    """Write `value` into ``scratch.old`` for each class with a dual; return the sum."""
+    """Write `value` into ``scratch.old`` for each class with a dual; return the sum of these duals."""
     zero = zeros()
     total = zero
     for r in range(n):
@@ -198,9 +198,6 @@ def drop_zeros(dual_buffer):
     dual_buffer.used[0] = kept
 
 
-# -- duals as a matrix -------------------------------------------------------------------------------
-
-
 def new_matrix(n_rows: int, n_classes: int, dtype: np.dtype) -> np.ndarray:
     """Return a matrix of zeros; `n_classes` includes the shared column of the weights, if there is one."""
     columns = -(-n_classes // LANES) * LANES
@@ -208,14 +205,14 @@ def new_matrix(n_rows: int, n_classes: int, dtype: np.dtype) -> np.ndarray:
 
 
 def to_lists(matrix: np.ndarray, ids_dtype: np.dtype) -> Iterator[RowDuals]:
-    """Yield the non-zeros of a matrix as lists, in the form of the files."""
+    """Yield the non-zeros of a matrix as lists in the format of the files."""
     for begin in range(0, len(matrix), _ROWS_AT_ONCE):
-        some = matrix[begin : begin + _ROWS_AT_ONCE]
-        counts = np.count_nonzero(some, axis=1).astype(np.int32)
+        part = matrix[begin : begin + _ROWS_AT_ONCE]
+        counts = np.count_nonzero(part, axis=1).astype(np.int32)
         with_duals = np.flatnonzero(counts)
-        rows, ids = np.nonzero(some)
+        rows, ids = np.nonzero(part)
         yield RowDuals(
-            (begin + with_duals).astype(np.int32), counts[with_duals], ids.astype(ids_dtype), some[rows, ids]
+            (begin + with_duals).astype(np.int32), counts[with_duals], ids.astype(ids_dtype), part[rows, ids]
         )
 
 
@@ -228,13 +225,13 @@ def from_lists(old, matrix):
 
 
 @kernel
-def find_duals(matrix, found):
-    """Set ``found[i]`` to whether row i has a non-zero dual."""
-    for i in range(len(found)):
-        left, zero = np.int64(0), zeros()
+def find_duals(matrix, has_dual):
+    """Set ``has_dual[i]`` to whether row i has a non-zero dual."""
+    for i in range(len(has_dual)):
+        bits, zero = np.int64(0), zeros()
         for c in range(0, matrix.shape[1], LANES):
-            left |= differing(load_like(matrix, (i, c), zero), 0.0)
-        found[i] = left != 0
+            bits |= differing(load_like(matrix, (i, c), zero), 0.0)
+        has_dual[i] = bits != 0
 
 
 @inlined
@@ -256,12 +253,9 @@ def clear_matrix_row(matrix, i):
             store(matrix, (i, c), zeros())
 
 
-# -- lists by groups of classes -----------------------------------------------------------------------
-
-
 @allocating
 def by_group(duals, rows, groups, n_groups):
-    """Divide the duals of ``rows`` among groups of classes, ``groups[id]``; leave out negative groups.
+    """Divide the duals of ``rows`` by the group of their class, ``groups[id]``; drop negative groups' duals.
 
     Returns
     -------
@@ -296,7 +290,7 @@ def by_group(duals, rows, groups, n_groups):
 
 @allocating
 def by_row(counts, ids, values):
-    """Undo `by_group`; return the number of duals of each row, and ids and values row after row."""
+    """Undo `by_group`; return the number of duals of each row, and their ids and values row by row."""
     n_groups, n = counts.shape
     at = np.zeros(n_groups, np.int64)
     total = 0

@@ -1,20 +1,16 @@
-"""Prefetching of later visits.
-
-Rows are visited in random order, which hardware cannot predict. With few classes, loading a row without
-prefetching takes longer than scoring it.
-"""
+"""Prefetching for coming visits, because hardware cannot predict the random order of the rows."""
 
 from __future__ import annotations
 
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.simd import lanes, prefetch
 
-_AHEAD = 2  # visits ahead: one is too late, and more crowd the cache
+_AHEAD = 2  # visits: a distance of one is too late, and a larger one crowds the cache
 
 
 @inlined
 def fetch_rows(rows, order, t, end, tile):
-    """Prefetch the rows after ``order[t]``: positions and costs, then values, which a tile does not need."""
+    """Prefetch rows after ``order[t]``: positions and costs, then the values, which a tile does not need."""
     if t + 2 * _AHEAD < end:
         i = order[t + 2 * _AHEAD]
         prefetch(rows.indptr, i)
@@ -48,7 +44,6 @@ def fetch_duals(old, order, t, end):
 
 @inlined
 def fetch_matrix(duals, order, t, end):
-    """Prefetch the duals of a later row in the matrices that are not empty."""
     old, new = duals.old, duals.new
     if t + _AHEAD < end:
         i = order[t + _AHEAD]

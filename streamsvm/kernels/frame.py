@@ -1,8 +1,9 @@
 """Loops over rows that all losses share: visits, revisits and scoring.
 
-A row's block problem consists of vectors over its classes: scores, old duals, bounds and margins.
-`make_kernels` builds the loops around the functions that state the mathematics of a loss. These functions
-are free variables of the kernels, because Numba does not cache kernels that take functions as arguments.
+A *visit* scores a row and makes a *block step*: it solves the row's *block problem*, which is the dual
+problem in the duals of this row, and updates the weights. A *revisit* uses only classes with a dual.
+`make_kernels` builds the loops around the functions that define a loss. These functions are free variables of
+the kernels, because Numba does not cache kernels that take functions as arguments.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from streamsvm.kernels.duals import clear_matrix_row, fill_duals, has_room, load
 from streamsvm.kernels.fetch import fetch_duals, fetch_matrix, fetch_rows
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import (
-    COLUMN_BEYOND,
     LISTED,
     LISTS,
     MATRIX,
     OWN_CLASSES,
+    SHARED_COLUMN,
     begin_row,
     count_visit,
     is_idle,
-    leave_own,
     linear_terms,
     make_step,
+    mark_own_classes,
     no_sum_term,
-    take_own,
+    unmark_own_classes,
 )
 from streamsvm.kernels.score import score_fixed, score_vectors, score_visit, subtract_scores
 from streamsvm.kernels.scratch import (
@@ -44,22 +45,22 @@ from streamsvm.kernels.tally import CORRECT, LOSS_SUM
 from streamsvm.kernels.weights import sum_of_squares
 
 _ALL = np.array([[0, 2**62, 2**62]])
-_FEW = 2  # vectors up to which solving for all classes is faster than searching for candidates
+_FEW = 2  # up to this number of vectors, solving for all classes is faster than a search for candidates
 
 
 class Problem(NamedTuple):
     """Constants of the training problem for a block step."""
 
     n_classes: int
-    margin: float  # M
+    margin: float  # margin scale M: slacks are 1 - M (s_y - s_j), for scores s and the true class y
     smooth: float = 0.0  # ε of the smoothed hinge
     top: int = 1  # m of top-m
     temperature: float = 1.0  # τ of the block solvers bcpl and oeg
-    solver: int = 0  # position in `ON_CHAINS`, for chains
+    solver: int = 0  # index into `ON_CHAINS`, for the chain loss
     near: float = 0.0  # largest absolute score that counts as 0 (see `streamsvm.losses.common_dual`)
-    sigma: float = 1.0  # factor of the weights' steps: σ' of Ma et al. (2015)
+    sigma: float = 1.0  # factor that scales the weight steps: σ' of Ma et al. (2015)
     start: float = 0.0  # if above 0, every old dual of row i is start * cost[i]
-    # (n_ranges, 3) int64: first column, end, and end of the padding of each range of classes
+    # (n_ranges, 3) int64: for each range of classes the first column, the end, and the end with padding
     ranges: np.ndarray = _ALL
 
 
@@ -97,20 +98,21 @@ def make_kernels(
         ``scratch.vectors[:n]``, which include all classes with an old dual. It reads the old duals
         ``scratch.old`` and the scores ``scratch.scores``, which include margins of pairs and are -infinity in
         lanes without a dual. It writes the new duals to ``scratch.v``, with 0 in lanes without a dual. It
-        returns the loss of these classes before the step, divided by C, and a limit: any other class with a
-        loss, or with a dual in the solution over all classes, has a larger score.
+        returns the loss of these classes before the step, divided by C, and a score limit: any other class
+        with a loss, or with a non-zero dual in the solution over all classes, has a larger score.
     measure : inlined function, optional
         ``measure(row, n, problem, pairs, scratch)`` returns only the loss, faster than `solve`.
     terms, sum_term : inlined function
         ``terms(b, C, problem)`` for a vector b of duals and ``sum_term(total, C, problem)`` for the sum of a
-        row's duals return their parts of the dual objective, beside -½‖W‖². Both are concave, and 0 at 0.
+        row's duals return the terms of the dual objective other than -½‖W‖². Both are concave, and 0 at 0.
     own_dual : bool
-        Whether the row's own classes have duals.
+        Whether the true classes of a row have duals.
     opposite : int
-        Each class moves by -M times the change of its dual. `opposite` says which columns move by M times the
-        sum of these changes: `OWN_CLASSES` in equal shares, the shared column `COLUMN_BEYOND`, or `NOTHING`.
+        A step moves the weights of each class by -M times the change of its dual. `opposite` says which
+        columns move by M times the sum of these changes: the true classes in equal parts (`OWN_CLASSES`), the
+        shared column (`SHARED_COLUMN`), or `NOTHING`.
     norm2 : kernel
-        See `Kernels`; ‖W‖² is of the current or the averaged weights.
+        Computes ‖W‖² for the current or the averaged weights (see `Kernels`).
     needs_all : bool
         Whether `solve` needs all classes, not only candidates for a dual.
 
@@ -126,11 +128,11 @@ def make_kernels(
         are views of the buffer ``duals.new``, which it overwrites.
 
         ``loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets)`` adds
-        the losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): by the current weights,
-        and by ``current - average_scale * average_delta``.
+        the losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): to row 0 with the current
+        weights, to row 1 with the averaged weights ``current - average_scale * average_delta``.
     """
 
-    beyond = int(opposite == COLUMN_BEYOND)  # number of shared columns after the classes
+    n_shared = int(opposite == SHARED_COLUMN)
 
     def loss_of_solve(row, n, problem, pairs, scratch):
         return solve(row, n, problem, pairs, scratch)[0]
@@ -146,7 +148,7 @@ def make_kernels(
 
     def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
         old, new, starts = duals.old, duals.new, problem.start > 0
-        n_all = show_all_classes(problem, beyond, scratch)
+        n_all = show_all_classes(problem, n_shared, scratch)
         has_all = starts or needs_all or n_all <= _FEW  # else only vectors with possible duals are listed
         if has_all:
             list_all(n_all, scratch)
@@ -163,7 +165,7 @@ def make_kernels(
             if is_idle(rows, i, y, sets is not None and own_dual, tally):
                 continue
             n = n_all if has_all else mark_classes(old, i, scratch)
-            n = take_own(i, y, own_dual, sets, scratch, n)
+            n = mark_own_classes(i, y, own_dual, sets, scratch, n)
             old_sum = load_duals(old, i, scratch)
             if starts:
                 old_sum = fill_duals(problem.start * rows.cost[i], n, scratch)
@@ -172,17 +174,17 @@ def make_kernels(
             else:
                 score_visit(scratch.scores, rows, i, weights, weights.tile, t - begin, problem)
             row = begin_row(
-                rows, i, y, old_sum, scratch.all_vectors, n_all, beyond, problem, pairs, sets, scratch
+                rows, i, y, old_sum, scratch.all_vectors, n_all, n_shared, problem, pairs, sets, scratch
             )
             loss, limit = solve(row, n, problem, pairs, scratch)
             if not has_all:
                 listed, n = n, mark_vectors_above(limit, n_all, scratch, n)
                 if n > listed:
                     loss, _ = solve(row, n, problem, pairs, scratch)
-            terms_of_row = step_to_lists(
+            row_terms = step_to_lists(
                 rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets
             )
-            count_visit(tally, True, row, loss, *terms_of_row)
+            count_visit(tally, True, row, loss, *row_terms)
             if not has_all:
                 clear_lanes(scratch, n)
         if has_all:
@@ -191,32 +193,32 @@ def make_kernels(
 
     def revisit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
         old = duals.old
-        show_all_classes(problem, beyond, scratch)
+        show_all_classes(problem, n_shared, scratch)
         for t in range(begin, end):
             i = order[t]
             fetch_rows(rows, order, t, end, weights.tile)
             fetch_duals(old, order, t, end)
             y = np.int64(rows.labels[i])
-            n = take_own(i, y, own_dual, sets, scratch, mark_classes(old, i, scratch))
+            n = mark_own_classes(i, y, own_dual, sets, scratch, mark_classes(old, i, scratch))
             old_sum = load_duals(old, i, scratch)
             show_classes(old, i, scratch, n)
             if sparse_rows is not None:
                 score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
             else:
                 score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)
-            row = begin_row(rows, i, y, old_sum, scratch.vectors, n, beyond, problem, pairs, sets, scratch)
+            row = begin_row(rows, i, y, old_sum, scratch.vectors, n, n_shared, problem, pairs, sets, scratch)
             loss, _ = solve(row, n, problem, pairs, scratch)
-            terms_of_row = step_in_lists(
+            row_terms = step_in_lists(
                 rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets
             )
-            count_visit(tally, False, row, loss, *terms_of_row)
+            count_visit(tally, False, row, loss, *row_terms)
             clear_lanes(scratch, n)
         return end
 
     def visit_matrix(
         rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets
     ):
-        n = show_all_classes(problem, beyond, scratch)
+        n = show_all_classes(problem, n_shared, scratch)
         list_all(n, scratch)
         for t in range(begin, end):
             i = order[t]
@@ -226,20 +228,20 @@ def make_kernels(
             if not duals.again and is_idle(rows, i, y, sets is not None and own_dual, tally):
                 clear_matrix_row(duals.new, i)
                 continue
-            take_own(i, y, own_dual, sets, scratch, n)
+            mark_own_classes(i, y, own_dual, sets, scratch, n)
             old_sum = load_matrix_row(duals, i, n, scratch)
             score_visit(scratch.scores, rows, i, weights, weights.tile, t - begin, problem)
-            row = begin_row(rows, i, y, old_sum, scratch.vectors, n, beyond, problem, pairs, sets, scratch)
+            row = begin_row(rows, i, y, old_sum, scratch.vectors, n, n_shared, problem, pairs, sets, scratch)
             loss, _ = solve(row, n, problem, pairs, scratch)
-            terms_of_row = step_in_matrix(
+            row_terms = step_in_matrix(
                 rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets
             )
-            count_visit(tally, not duals.again, row, loss, *terms_of_row)
+            count_visit(tally, not duals.again, row, loss, *row_terms)
         clear_lanes(scratch, n)
         return end
 
     def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
-        n = show_all_classes(problem, beyond, scratch)
+        n = show_all_classes(problem, n_shared, scratch)
         list_all(n, scratch)
         for i in range(len(rows.labels)):
             y = np.int64(rows.labels[i])
@@ -254,28 +256,28 @@ def make_kernels(
                     matrix, array = weights.average_delta, AVERAGE_DELTA
                     score_fixed(scratch.delta, rows, i, matrix, weights.tile, sparse_rows, array, problem)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
-                take_own(i, y, own_dual, sets, scratch, n)
-                row = begin_row(rows, i, y, 0.0, scratch.vectors, n, beyond, problem, pairs, sets, scratch)
+                mark_own_classes(i, y, own_dual, sets, scratch, n)
+                row = begin_row(rows, i, y, 0.0, scratch.vectors, n, n_shared, problem, pairs, sets, scratch)
                 tally[LOSS_SUM] += row.C * measure(row, n, problem, pairs, scratch)
-                tally[CORRECT] += row.right
-                leave_own(i, y, sets, scratch)
+                tally[CORRECT] += row.is_correct
+                unmark_own_classes(i, y, sets, scratch)
                 if sets is None:  # `begin_row` hides it
                     scratch.scores[y] = row.own_score
-                if beyond:
+                if n_shared:
                     scratch.scores[problem.n_classes] = row.shared
         clear_lanes(scratch, n)
 
     def sum_duals(rows, duals, problem):
         zero, total = zeros(), 0.0
         for i in range(len(duals.counts)):
-            of_row, values, p = zero, zero, duals.at[i]
+            sums, values, p = zero, zero, duals.at[i]
             end = p + duals.counts[i]
             while p < end:
                 b = load_first_like(duals.values, p, end - p, zero)
-                of_row, values = of_row + b, values + terms(b, rows.cost[i], problem)
+                sums, values = sums + b, values + terms(b, rows.cost[i], problem)
                 p += LANES
             if duals.counts[i] > 0:
-                total += sum_lanes(values) + sum_term(sum_lanes(of_row), rows.cost[i], problem)
+                total += sum_lanes(values) + sum_term(sum_lanes(sums), rows.cost[i], problem)
         return total
 
     return Kernels(

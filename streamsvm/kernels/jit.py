@@ -1,7 +1,6 @@
 """Compilation options for Numba, and a disk cache that survives edits, power cuts and moves.
 
-Only this file uses private names of Numba. If a version of Numba lacks one of them, compiled code is not
-cached, because stale code might be loaded, and a warning says so.
+Only this file uses private names of Numba. If a version lacks them, a warning says that nothing is cached.
 """
 
 from __future__ import annotations
@@ -33,45 +32,44 @@ if logging.getLogger("numba").level == logging.NOTSET:
     logging.getLogger("numba").setLevel(logging.INFO)
 
 OPTIONS: dict[str, Any] = {
-    "nogil": True,  # the reading thread runs beside the kernel
-    # No reference counting, which costs more than the work of a short row. So kernels cannot allocate.
+    "nogil": True,  # the reading thread runs during a kernel
+    # Kernels cannot allocate, because reference counting costs more than the work for a short row.
     "_nrt": False,
     "error_model": "numpy",  # no branch for division by zero
-    # Sums may be reordered and vectorised. Without nnan, ninf and arcp, damaged numbers stay visible and
+    # Sums may be reordered and vectorised. Without nnan, ninf and arcp, NaN and infinity stay visible and
     # quotients stay correctly rounded.
     "fastmath": {"reassoc", "contract", "nsz"},
     "no_cfunc_wrapper": True,  # no second copy for calls from C
 }
 
 
-def kernel(function: Callable, name: str | None = None, **more: Any) -> Any:
+def kernel(function: Callable, name: str | None = None, **options: Any) -> Any:
     """Compile `function` with the project's options, and cache it until a file with kernels changes.
 
-    `name` must be unique. A function needs one if it has free variables, which may be compiled functions and
-    numbers. `more` replaces options of Numba.
+    `name` must be unique, and is required for a function with free variables. `options` override `OPTIONS`.
     """
     _set_name(function, name)
-    dispatcher = numba.njit(**(OPTIONS | more))(function)
-    if dispatcher is not function:  # NUMBA_DISABLE_JIT leaves it as it is
-        _keep(dispatcher, function)
+    dispatcher = numba.njit(**(OPTIONS | options))(function)
+    if dispatcher is not function:  # equal under NUMBA_DISABLE_JIT
+        _enable_cache(dispatcher, function)
     return dispatcher
 
 
-def inlined(function: Callable, name: str | None = None, **more: Any) -> Any:
+def inlined(function: Callable, name: str | None = None, **options: Any) -> Any:
     """Compile a function into its callers, which saves the cost of a call. Python code cannot call it."""
     _set_name(function, name)
-    return numba.njit(**(OPTIONS | {"forceinline": True} | _for_callers_alone() | more))(function)
+    return numba.njit(**(OPTIONS | {"forceinline": True} | _inline_options() | options))(function)
 
 
 def _set_name(function: Callable, name: str | None) -> None:
     if name is not None:
         function.__name__ = function.__qualname__ = name
     elif function.__closure__:
-        raise TypeError(f"{function.__qualname__} has free variables, so it needs a name to be cached by")
+        raise TypeError(f"{function.__qualname__} has free variables, so the cache needs a `name`")
 
 
-def allocating(function: Callable, name: str | None = None, **more: Any) -> Any:
-    return kernel(function, name, _nrt=True, **more)
+def allocating(function: Callable, name: str | None = None, **options: Any) -> Any:
+    return kernel(function, name, _nrt=True, **options)
 
 
 def compiler() -> dict[str, str]:
@@ -93,24 +91,20 @@ def running_time() -> float:
     return time.perf_counter() - (_compiling.duration if _compiling.done else 0.0)
 
 
-# -- inlined functions --------------------------------------------------------------------------------
-
-
 @functools.cache
-def _for_callers_alone() -> dict[str, Any]:
+def _inline_options() -> dict[str, Any]:
     """Return Numba options that link a function into its callers without compiling it separately.
 
-    By default Numba optimises a function five times if it is inlined through four others, which is half of
-    the compile time. The options are empty if Numba lacks the private names.
+    Without them Numba optimises a function again at each level of inlining, which doubles the compile time.
     """
     from numba.core import codegen, compiler
 
     library: Any = getattr(codegen, "JITCodeLibrary", object)
-    needed = ("_optimize_final_module", "_finalize_final_module", "get_pointer_to_function",
-              "_finalize_dynamic_globals")  # fmt: skip
-    if not all(hasattr(library, name) for name in needed) or not hasattr(compiler, "Compiler"):
+    methods = ("_optimize_final_module", "_finalize_final_module", "get_pointer_to_function",
+               "_finalize_dynamic_globals")  # fmt: skip
+    if not all(hasattr(library, name) for name in methods) or not hasattr(compiler, "Compiler"):
         return {}
-    refuse = ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value  # raises TypeError
+    raise_error = ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value
 
     class Library(library):
         def _optimize_final_module(self) -> None:
@@ -121,16 +115,15 @@ def _for_callers_alone() -> dict[str, Any]:
             self._finalized = True
 
         def get_pointer_to_function(self, name: str) -> int:
-            return refuse or 0
+            return raise_error or 0
 
         @property
         def codegen(self) -> Any:
             return self
 
         def set_env(self, name: str, environment: Any) -> None:
-            """Refuse references to Python objects, which an inlined function cannot hold."""
             if environment.consts:
-                raise NotImplementedError(f"{name}: an inlined function refers to Python objects")
+                raise NotImplementedError(f"the inlined function {name} refers to Python objects")
 
     class Compiler(compiler.Compiler):
         def define_pipelines(self) -> Any:
@@ -140,64 +133,58 @@ def _for_callers_alone() -> dict[str, Any]:
     return {"no_cpython_wrapper": True, "pipeline_class": Compiler}
 
 
-# -- the cache -------------------------------------------------------------------------------------
-
-_KERNELS = re.compile(rb"\n@(kernel|inlined|allocating|compiled|intrinsic)\b")  # ten times as fast as with ^
-# All files in these folders count, because kernels use their constants.
-_COMPILED = ("kernels", "losses", "published", "chains")
-_DIGEST = 32  # bytes of SHA-256
-_SAID = "said-compiling"  # file touched when a process reports that it compiles
+_KERNEL = re.compile(rb"\n@(kernel|inlined|allocating|compiled|intrinsic)\b")  # ten times as fast as with ^
+# Folders of which all files are hashed, because kernels use their constants.
+_KERNEL_FOLDERS = ("kernels", "losses", "published", "chains")
+_DIGEST_BYTES = 32
+_NOTICE_FILE = "said-compiling"  # file touched when a process reports that it compiles
 
 
 @functools.cache
 def source_digest(folder: Path) -> str:
-    """Hash all files with compiled functions or their argument types.
-
-    Numba compares only the file of a function, and would load code with a stale inlined function.
-    """
+    """Hash all files with compiled functions or their types, because Numba checks only a function's file."""
     digest = hashlib.sha256()
     for path in [Path(__file__), *sorted(folder.rglob("*.py"))]:
         text = path.read_bytes()
-        compiled = path.parent.name in _COMPILED or b"(NamedTuple)" in text or _KERNELS.search(text)
+        compiled = path.parent.name in _KERNEL_FOLDERS or b"(NamedTuple)" in text or _KERNEL.search(text)
         if path == Path(__file__) or compiled:
             digest.update(text)
     return digest.hexdigest()
 
 
-def _keep(dispatcher: Any, function: Callable) -> None:
+def _enable_cache(dispatcher: Any, function: Callable) -> None:
     package = sys.modules[function.__module__.partition(".")[0]]
     if not hasattr(package, "__path__"):
         return  # a script, whose callees the digest of a folder would not cover
     try:
         folder = Path(package.__path__[0])
         if not hasattr(dispatcher, "_cache"):
-            raise AttributeError("this version of Numba keeps it elsewhere")
+            raise AttributeError("this version of Numba has no attribute `_cache`")
         dispatcher._cache = _cache_class()(function, source_digest(folder))
-    except RuntimeError:  # Numba found no writable folder
-        where = "neither the package's folder nor a home folder can be written to"
-        _warn_of_cache(f"{_NOT_KEPT}: {where}; set NUMBA_CACHE_DIR to a folder that can")
+    except RuntimeError:
+        reason = "neither the package folder nor the home folder is writable"
+        _warn_of_cache(f"{_NOT_CACHED}: {reason}; set NUMBA_CACHE_DIR to a writable folder")
     except Exception as error:  # Numba's private names differ
-        _warn_of_cache(f"{_NOT_KEPT}: {error}")
+        _warn_of_cache(f"{_NOT_CACHED}: {error}")
 
 
 _warned: list[str] = []
 
 
-def _warn_of_cache(what: str) -> None:
-    """Warn once per process, not for each kernel."""
-    if not _warned:
-        _warned.append(what)
-        warnings.warn(what, StreamsvmWarning, stacklevel=2)
+def _warn_of_cache(message: str) -> None:
+    if not _warned:  # once per process, not for each kernel
+        _warned.append(message)
+        warnings.warn(message, StreamsvmWarning, stacklevel=2)
 
 
-_NOT_KEPT = "compiled code cannot be kept, so each start compiles for some seconds"
+_NOT_CACHED = "compiled code cannot be cached, so each start spends some seconds on compiling"
 
 
 def _names(function: Callable) -> tuple[str, ...]:
     """Return the full name of a function, and the names or values of its free variables."""
 
     def describe(value: Any) -> str:
-        value = getattr(value, "py_func", value)  # a compiled function
+        value = getattr(value, "py_func", value)
         if isinstance(value, int | float):
             return repr(value)
         return f"{value.__module__}.{value.__qualname__}"  # AttributeError if the value has no name
@@ -211,15 +198,15 @@ def _cache_class() -> Any:
     from numba.core.runtime import rtsys
 
     numba_files: Any = caching.IndexDataCacheFile
-    places = caching.CompileResultCacheImpl._locator_classes
-    in_home: Any = next(each for each in places if each.__name__.endswith("UserWideCacheLocator"))
+    locators = caching.CompileResultCacheImpl._locator_classes
+    home_locator: Any = next(cls for cls in locators if cls.__name__.endswith("UserWideCacheLocator"))
     for name in ("_load_index", "_load_data", "_save_data", "_dump", "_data_path", "_open_for_write"):
         getattr(numba_files, name)  # raises AttributeError if Numba's class differs
     for name in ("_index_key", "_load_overload"):
         getattr(caching.FunctionCache, name)
 
-    class Home(in_home):
-        """Locator in the home folder. Without one, Numba would make a folder ~ in the current folder."""
+    class Home(home_locator):
+        """Locator in the home folder; if there is none, Numba would make a folder named ~."""
 
         def ensure_cache_path(self) -> None:
             if not os.path.isabs(self.get_cache_path()):
@@ -227,7 +214,7 @@ def _cache_class() -> Any:
             super().ensure_cache_path()
 
     class Impl(caching.CompileResultCacheImpl):
-        _locator_classes = [Home if each is in_home else each for each in places]  # noqa: RUF012
+        _locator_classes = [Home if cls is home_locator else cls for cls in locators]  # noqa: RUF012
 
     class Files(numba_files):
         """Cache entries with a checksum and their key; damaged or foreign entries are compiled again.
@@ -237,7 +224,7 @@ def _cache_class() -> Any:
         digest of its sources and its types, because concurrent compilations may mix up files.
         """
 
-        target_context: Any = None  # target of the loaded code
+        target_context: Any = None
 
         def _load_index(self) -> dict:
             try:
@@ -247,8 +234,8 @@ def _cache_class() -> Any:
                 return {}
 
         def load(self, key: Any) -> Any:
-            found = super().load(key)
-            return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
+            entry = super().load(key)
+            return entry[2] if entry is not None and entry[:2] == (self._source_stamp, key) else None
 
         def save(self, key: Any, data: Any) -> None:
             super().save(key, (self._source_stamp, key, data))
@@ -256,21 +243,21 @@ def _cache_class() -> Any:
         def _load_data(self, name: str) -> Any:
             path = self._data_path(name)
             content = Path(path).read_bytes()
-            packed = memoryview(content)[_DIGEST:]
+            payload = memoryview(content)[_DIGEST_BYTES:]
             if b"NRT_" in content:  # Numba compiles its memory functions in each process
                 rtsys.initialize(self.target_context)
             try:
-                if hashlib.sha256(packed).digest() != content[:_DIGEST]:
+                if hashlib.sha256(payload).digest() != content[:_DIGEST_BYTES]:
                     raise ValueError("damaged")
-                return pickle.loads(packed)
+                return pickle.loads(payload)
             except Exception:
                 self._discard(path)
                 return None
 
         def _save_data(self, name: str, data: Any) -> None:
-            packed = self._dump(data)
+            payload = self._dump(data)
             with self._open_for_write(self._data_path(name)) as file:
-                file.write(hashlib.sha256(packed).digest() + packed)
+                file.write(hashlib.sha256(payload).digest() + payload)
 
         @staticmethod
         def _discard(path: str) -> None:
@@ -281,7 +268,7 @@ def _cache_class() -> Any:
         """Cache of one function, with keys that are the same in every process.
 
         Numba's keys contain a pickle of the free variables, which for compiled functions differs between
-        processes. These keys contain names, and the digest of the sources identifies the code behind them.
+        processes. The keys here contain names, and the digest of the sources identifies the code.
         """
 
         _impl_class = Impl
@@ -291,28 +278,27 @@ def _cache_class() -> Any:
             self._names = _names(function)
             stamp = self._impl.locator.get_source_stamp(), digest
             if not isinstance(self._cache_file, numba_files):
-                raise AttributeError("this version of Numba keeps it in other files")
+                raise AttributeError("this version of Numba has another class of cache files")
             self._cache_file = Files(self._cache_path, self._impl.filename_base, stamp)
 
         def _index_key(self, sig: Any, codegen: Any) -> Any:
             return sig, codegen.magic_tuple(), self._names
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            # Numba would first import and register everything it can compile. Loading compiled code needs
-            # only the functions that the machine code calls.
+            # Numba would first import and register everything that it can compile, which takes long.
             files: Any = self._cache_file
             files.target_context = target_context
-            found = None
+            overload = None
             with contextlib.suppress(Exception):  # intact, but not loadable by this Numba
-                found = self._load_overload(sig, target_context)
-            if found is None:  # Numba compiles it next
-                tell_of_compiling(Path(Impl(kernel).locator.get_cache_path(), _SAID))
-            return found
+                overload = self._load_overload(sig, target_context)
+            if overload is None:
+                tell_of_compiling(Path(Impl(kernel).locator.get_cache_path(), _NOTICE_FILE))
+            return overload
 
         def save_overload(self, sig: Any, data: Any) -> None:
             try:
                 super().save_overload(sig, data)
             except OSError as error:  # full disk: the code still runs from memory
-                _warn_of_cache(f"{_NOT_KEPT}: {error}")
+                _warn_of_cache(f"{_NOT_CACHED}: {error}")
 
     return Cache

@@ -1,7 +1,4 @@
-"""Random numbers for compiled code. They depend only on their arguments and are the same on every machine.
-
-They come from SplitMix64 (Steele, Lea & Flood 2014), whose i-th output is ``mix(seed + i * GAMMA)``.
-"""
+"""Random numbers for compiled code, the same on every machine: SplitMix64 (Steele, Lea & Flood 2014)."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, made
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 _SLICE = 32
-_MANY = 2**16  # rows; fewer fit a cache, and converge a little faster in fully random order
+_MIN_LOCAL_ROWS = 2**16  # fewer rows fit into a cache, and converge a little faster in fully random order
 
 
 @inlined
@@ -34,18 +31,18 @@ def _draw(seed, numbers, keys):
 
 
 def draws(seed: int | np.uint64, numbers: np.ndarray) -> np.ndarray:
-    """Return random uint64 keys of integers, shape (n,); distinct integers have distinct keys."""
+    """Return a random uint64 key for each integer, shape (n,); distinct integers have distinct keys."""
     keys = np.empty(len(numbers), np.uint64)
     _draw(np.uint64(seed), numbers, keys)
     return keys
 
 
-def draw_integers(seed: int, pieces: Iterable[np.ndarray], most: int) -> np.ndarray:
-    """Return up to `most` of the distinct integers in some arrays: those with the smallest keys, by these."""
+def draw_integers(seed: int, pieces: Iterable[np.ndarray], max_count: int) -> np.ndarray:
+    """Return the `max_count` integers with the smallest keys, sorted by key; no integer may occur twice."""
     drawn = np.empty(0, np.int64)
     for integers in pieces:
         drawn = np.append(drawn, integers)
-        drawn = drawn[np.argsort(draws(seed, drawn))[:most]]
+        drawn = drawn[np.argsort(draws(seed, drawn))[:max_count]]
     return drawn
 
 
@@ -85,12 +82,8 @@ def permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.nda
 
 
 def local_permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
-    """Like `permutation`, but with local memory access if n is large.
-
-    Slices of 32 successive numbers come in random order, and 32 slices at a time are shuffled together. So
-    1,024 successive visits touch 32 places in memory.
-    """
-    if n < _MANY:
+    """Like `permutation`, but if n is large, memory access is local to runs of 32 slices of 32 numbers."""
+    if n < _MIN_LOCAL_ROWS:
         return permutation(n, seed, stage, block, inner)
     order = np.empty(n, np.int64)
     _permute(seed, stage, block, inner, _SLICE, np.arange(-(-n // _SLICE)), order)

@@ -1,4 +1,4 @@
-"""Steps of a visit before and after a row's block problem."""
+"""Parts of a visit before and after the solution of a row's block problem (see `streamsvm.kernels.frame`)."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY,
 from streamsvm.kernels.update import time_of_step, update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
 
-OWN_CLASSES, COLUMN_BEYOND, NOTHING = range(3)
+OWN_CLASSES, SHARED_COLUMN, NOTHING = range(3)
 # Storage of the duals of a visit: lists of non-zeros, lists overwritten in place, or a matrix.
 LISTS, LISTED, MATRIX = range(3)
 
 
 class Row(NamedTuple):
-    """Numbers of a row's block problem; its vectors are in the scratch."""
+    """Scalars of a row's block problem; `Scratch` has its vectors. `own` refers to the true classes."""
 
-    y: int  # class of the row; the first of several, or -1 without one
+    y: int  # true class; the first of several, -1 if there is none
     norm2: float  # ‖x‖²
-    C: float  # C times the row weight
-    own_score: float  # score of the own class, or mean score of several
-    n_own: int  # number of own classes
-    old_sum: float  # sum of the old duals
-    own: Any  # None for a row with one class, else ``scratch.own``
+    C: float  # C times the weight of the row
+    own_score: float  # score of the true class, or mean score of several true classes
+    n_own: int
+    old_sum: float
+    own: Any  # None if rows have one class each, else ``scratch.own``
     shared: float  # score of the shared column, if there is one
-    right: bool  # whether an own class is predicted
+    is_correct: bool  # whether a true class is predicted
 
 
 class LabelSets(NamedTuple):
-    """Labels of rows that may have several: row i has ``codes[indptr[i]:indptr[i + 1]]``."""
+    """Labels of rows with any number of labels: row i has ``codes[indptr[i]:indptr[i + 1]]``."""
 
     codes: np.ndarray  # (n_labels,) int32
     indptr: np.ndarray  # (n_rows + 1,) int64
@@ -67,8 +67,8 @@ def no_sum_term(total, C, problem):
 
 
 @inlined
-def begin_row(rows, i, y, old_sum, vectors, n, beyond, problem, pairs, sets, scratch):
-    """Return the `Row`, hide scores without a dual, and add margins of pairs to the scores."""
+def begin_row(rows, i, y, old_sum, vectors, n, n_shared, problem, pairs, sets, scratch):
+    """Set scores without a dual to -infinity, add the margins of class pairs, and return the `Row`."""
     scores, own, n_own, first = scratch.scores, None if sets is None else scratch.own, 1, y
     top, own_score = scores[0], 0.0
     if sets is None:
@@ -81,16 +81,16 @@ def begin_row(rows, i, y, old_sum, vectors, n, beyond, problem, pairs, sets, scr
             if scores[c] > top or (scores[c] == top and c < first):
                 top, first = scores[c], c
         own_score /= max(n_own, 1)
-    shared = np.float64(scores[problem.n_classes]) if beyond else 0.0
-    right = hide_scores(top, first, vectors, n, scratch)
+    shared = np.float64(scores[problem.n_classes]) if n_shared else 0.0
+    is_correct = hide_scores(top, first, vectors, n, scratch)
     if pairs is not None:
         add_margins(y, vectors, n, problem, pairs, scratch)
-    return Row(y, rows.norm2[i], rows.cost[i], own_score, n_own, old_sum, own, shared, right)
+    return Row(y, rows.norm2[i], rows.cost[i], own_score, n_own, old_sum, own, shared, is_correct)
 
 
 @inlined
-def take_own(i, y, own_dual, sets, scratch, n):
-    """Hide the row's own classes unless they have duals; list their vectors, and return the new count."""
+def mark_own_classes(i, y, own_dual, sets, scratch, n):
+    """List the vectors of the true classes, hidden unless they have duals; return the number of vectors."""
     hidden = 0.0 if own_dual else -np.inf
     if sets is None:
         scratch.hidden[y] = hidden
@@ -104,8 +104,7 @@ def take_own(i, y, own_dual, sets, scratch, n):
 
 
 @inlined
-def leave_own(i, y, sets, scratch):
-    """Show the classes that `take_own` hides."""
+def unmark_own_classes(i, y, sets, scratch):
     if sets is None:
         scratch.hidden[y] = 0.0
     else:
@@ -118,9 +117,9 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
     has_linear_terms = terms is linear_terms
 
     def step(rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
-        """Round the new duals, write them to ``duals.new`` unless empty, and update the weights.
+        """Round the new duals, write them to ``duals.new`` unless it is empty, and update the weights.
 
-        Returns the old dual terms, the rise of the terms, and the factor of the average's step.
+        Returns the dual terms before the step, their increase, and the `time_factor` of `update_weights`.
         """
         new, delta, zero = duals.new, scratch.delta, zeros()
         begin = at = i
@@ -131,7 +130,7 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
         scale = problem.margin * problem.sigma
         changes, old_terms, new_terms = zero, zero, zero
         changed, n_moved = np.int64(0), 0
-        receiver = problem.n_classes if opposite == COLUMN_BEYOND else row.y
+        receiver = problem.n_classes if opposite == SHARED_COLUMN else row.y
         for r in range(n):
             c = scratch.vectors[r]
             old = load_like(scratch.old, c, zero)
@@ -145,13 +144,13 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
                 new_terms = new_terms + terms(b, row.C, problem)
             elif pairs is not None:
                 cost = row.C * cost_lanes(row, c, pairs, zero)
-                counts = above(cost, 0.0)  # at cost 0 both terms are 0
+                has_cost = above(cost, 0.0)  # at cost 0 both terms are 0
                 surplus = zero
                 if len(pairs.margins) > 0:
-                    thin = cast(zero, delta)
-                    surplus = problem.margin * cast(shift_lanes(row.y, c, pairs, problem, thin), scratch.v)
-                old_terms = old_terms + (surplus * old + select(counts, terms(old, cost, problem), 0.0))
-                new_terms = new_terms + (surplus * b + select(counts, terms(b, cost, problem), 0.0))
+                    like = cast(zero, delta)
+                    surplus = problem.margin * cast(shift_lanes(row.y, c, pairs, problem, like), scratch.v)
+                old_terms = old_terms + (surplus * old + select(has_cost, terms(old, cost, problem), 0.0))
+                new_terms = new_terms + (surplus * b + select(has_cost, terms(b, cost, problem), 0.0))
             kept = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN reaches hidden lanes, too
             if kind != LISTED:
                 kept &= differing(rounded, 0.0)  # drops -0.0, too
@@ -183,7 +182,7 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
         time_factor = (time / weights.time_unit) ** AVERAGE_POWER
         if changed != 0:
             total *= scale
-            if opposite == COLUMN_BEYOND:
+            if opposite == SHARED_COLUMN:
                 delta[problem.n_classes] = total
             elif opposite == OWN_CLASSES and sets is None:
                 delta[row.y] = total
@@ -195,7 +194,7 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
             )
         if kind == LISTS:
             close_row(i, at - begin, new)
-        leave_own(i, row.y, sets, scratch)
+        unmark_own_classes(i, row.y, sets, scratch)
         return old_value + before, rise, time_factor
 
     return inlined(step, name=f"{name}_step")
@@ -203,10 +202,7 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
 
 @inlined
 def hide_scores(top, first, vectors, n, scratch):
-    """Set the scores of lanes without a dual to -infinity; return whether class `first` is predicted.
-
-    It is predicted unless another class has a score above `top`, or the score `top` and a smaller number.
-    """
+    """Hide scores of lanes without a dual; return whether class `first`, of the score `top`, is predicted."""
     scores = scratch.scores
     best = cast(zeros() - np.inf, scores)
     for r in range(n):
@@ -224,13 +220,13 @@ def hide_scores(top, first, vectors, n, scratch):
 
 
 @inlined
-def is_idle(rows, i, y, takes_unlabelled, tally):
-    """Count row `i`; return True for cost 0, an unknown label, or norm 0, for which class 0 is predicted."""
+def is_idle(rows, i, y, allows_unlabelled, tally):
+    """Count row `i`; return True if it needs no step. For norm 0, class 0 is predicted."""
     tally[VISITED] += 1
     if rows.cost[i] == 0:
         tally[UNWEIGHTED] += 1
         return True
-    if rows.norm2[i] == 0 or (y < 0 and not takes_unlabelled):
+    if rows.norm2[i] == 0 or (y < 0 and not allows_unlabelled):
         tally[EMPTY] += 1
         tally[CORRECT] += y == 0
         return True
@@ -239,10 +235,10 @@ def is_idle(rows, i, y, takes_unlabelled, tally):
 
 @inlined
 def count_visit(tally, first, row, loss, old_terms, rise, time_factor):
-    """Count a visit; only the `first` visit in a pass counts the row's loss and all its duals."""
+    """Tally a visit; only the `first` visit of a row in a pass adds its loss and its old dual terms."""
     if first:
         tally[LOSS_SUM] += row.C * loss
-        tally[CORRECT] += row.right
+        tally[CORRECT] += row.is_correct
         tally[DUAL_SUM] += old_terms
     tally[DUAL_SUM] += rise
     tally[DUAL_DELTA] += time_factor * rise

@@ -22,7 +22,7 @@ from streamsvm.kernels.tile import begin_tile_row, load_tile_scores
 
 @inlined
 def feature(indices, p, begin):
-    """Return the feature of value `p` of a row that begins at `begin`; `indices` is None for dense rows."""
+    """Return the feature of entry `p` of a row that begins at `begin`; `indices` is None for dense rows."""
     if indices is None:
         return p - begin
     return item(indices, p)
@@ -58,7 +58,7 @@ def score_row(scores, rows, i, weights, first, K):
 
 @inlined
 def _score_two(scores, rows, i, weights, c0, c1, zero):
-    """Write the scores of row `i` for the vectors of classes at c0 and c1, of the length of `zero`."""
+    """Write the scores of row `i` for two vectors of classes, at c0 and c1, each as long as `zero`."""
     indices, data, begin, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
     p = begin
     s0 = s1 = s2 = s3 = zero
@@ -80,7 +80,7 @@ def _score_two(scores, rows, i, weights, c0, c1, zero):
 
 @inlined
 def _score_one(rows, i, weights, c, count):
-    """Return the scores of row `i` for the vector of classes at `c`, or for its first `count` classes."""
+    """Return the scores of row `i` for the vector of classes at `c`, or for its first `count` if not None."""
     data, begin, end = rows.data, rows.indptr[i], rows.indptr[i + 1]
     p = begin
     s0 = s1 = s2 = s3 = zeros_like(weights)
@@ -111,7 +111,7 @@ def score_ranges(scores, rows, i, weights, problem):
 
 @inlined
 def score_visit(scores, rows, i, weights, tile, t, problem):
-    """Write the scores of row `i` for a visit; with a tile, it is row `t` of ``weights.tile``."""
+    """Write the scores of row `i` for a visit; with a tile, from its row `t`."""
     if tile is None:
         score_ranges(scores, rows, i, weights.current, problem)
     else:
@@ -120,7 +120,7 @@ def score_visit(scores, rows, i, weights, tile, t, problem):
 
 @inlined
 def score_fixed(scores, rows, i, matrix, tile, sparse_rows, array, problem):
-    """Write the scores of row `i` without a visit: by `matrix`, by `array` of sparse rows, or from a tile."""
+    """Write scores of row `i` outside a visit, with `matrix`, with `array` of sparse rows, or from a tile."""
     if sparse_rows is not None:
         score_by_sparse_rows(scores, sparse_rows, rows, i, array)
     elif tile is None:
@@ -131,7 +131,7 @@ def score_fixed(scores, rows, i, matrix, tile, sparse_rows, array, problem):
 
 @inlined
 def score_vectors(scores, rows, i, weights, vectors, n_vectors):
-    """Like `score_row`, but only for the `LANES` classes from each of ``vectors[:n_vectors]`` on."""
+    """Like `score_row`, but only for the vectors of `LANES` classes that start at ``vectors[:n_vectors]``."""
     for q in range(0, n_vectors, 2):
         c0, c1 = vectors[q], vectors[min(q + 1, n_vectors - 1)]
         _score_two(scores, rows, i, weights, c0, c1, cast(zeros(), weights))
@@ -139,7 +139,7 @@ def score_vectors(scores, rows, i, weights, vectors, n_vectors):
 
 @inlined
 def subtract_scores(scores, other, factor):
-    """Subtract `factor` times `other` from `scores`, and set `other` to zero; both have the shape (K,)."""
+    """Subtract `factor` times `other` from `scores`, which has the same shape, and set `other` to zero."""
     minus = other.dtype.type(-factor)
     for c in range(0, len(scores), lanes(scores)):
         store(scores, c, multiply_add(minus, load(other, c), load(scores, c)))
@@ -148,6 +148,6 @@ def subtract_scores(scores, other, factor):
 
 @kernel
 def score_rows(rows, begin, end, weights, scores):
-    """Write the scores of ``rows[begin:end]`` into the first rows of `scores`, shape (any, K)."""
+    """Write the scores of ``rows[begin:end]`` into the first rows of `scores`, one column per class."""
     for i in range(begin, end):
         score_row(scores[i - begin], rows, i, weights, 0, scores.shape[1])

@@ -1,8 +1,8 @@
 """Scratch arrays of a block step: vectors over the classes, and masks of their lanes.
 
-A block step runs over a list, ``vectors``, of the first columns of vectors of `LANES` columns (see
-`streamsvm.kernels.simd`): all vectors, or only vectors with possible non-zero duals. Lanes without a dual
-have ``hidden`` scores.
+A block step handles `LANES` weight columns at a time, as the lanes of a vector. ``vectors`` lists the first
+column of each vector, or only of the vectors in which a dual may be non-zero. Lanes without a dual are
+*hidden*: -infinity is added to their scores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamsvm.kernels.simd import LANES, LOG_LANES, VECTOR_BYTES, cast, load_li
 
 
 def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:
-    """Return zeros on cache lines of their own, so that threads do not wait for each other's writes."""
+    """Return zeros in cache lines that hold no other data, so threads do not wait for each other's writes."""
     n_bytes = length * np.dtype(dtype).itemsize
     memory = np.zeros(n_bytes + 2 * VECTOR_BYTES, np.uint8)
     begin = -memory.ctypes.data % VECTOR_BYTES
@@ -27,21 +27,21 @@ def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:
 class Scratch(NamedTuple):
     """Scratch arrays of one thread. ``delta``, ``old``, ``lanes`` and ``own`` are zero between visits.
 
-    K is the number of columns, L = `LANES`. Arrays by position hold the numbers of ``vectors[r]`` from r L
-    on; the other arrays are by column.
+    K is the number of weight columns, and L = `LANES`. Arrays "by position" hold the lanes of ``vectors[r]``
+    from position r L; all other arrays of length K are by column.
     """
 
     scores: np.ndarray  # (K,) dtype of the weights
-    delta: np.ndarray  # (K,) the same: factors of the row in the update of the weights
+    delta: np.ndarray  # (K,) the same: multiples of the row to add to the weights
     hidden: np.ndarray  # (K,) the same: 0 in lanes with a dual, else -infinity
     old: np.ndarray  # (K,) float64: old duals
     v: np.ndarray  # (K + 8,) float64, by position: linear term of the block problem, then new duals
-    lanes: np.ndarray  # (K / L + 1,) int64: by vector of columns, mask of listed lanes; 0 if not listed
-    own: np.ndarray  # (K / L + 1,) int64: by vector of columns, mask of the row's own classes
+    lanes: np.ndarray  # (K / L + 1,) int64: mask of the listed lanes of each vector; 0 if not listed
+    own: np.ndarray  # (K / L + 1,) int64: mask of the row's true classes in each vector
     all_vectors: np.ndarray  # (K / L + 1,) int64: first columns of the vectors of all classes
     vectors: np.ndarray  # (K / L + 1,) int64: first columns of the listed vectors
     moved: np.ndarray  # (K / L + 1,) int64: first columns of the vectors in which the weights move
-    ids: np.ndarray  # (K,) int64: candidate classes
+    ids: np.ndarray  # (K,) int64: candidates of `common_dual`: classes that may get a dual
     before: np.ndarray  # (K,) float64: old duals of the candidates
 
     @classmethod
@@ -55,7 +55,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def mark_class(c, scratch, n_vectors):
-    """Set the bit of class `c`, and list its vector if it is new; return the number of vectors."""
+    """List class `c`: set its bit, and append its vector if it is new; return the number of vectors."""
     q = c >> LOG_LANES
     scratch.vectors[n_vectors] = q << LOG_LANES
     n_vectors += scratch.lanes[q] == 0
@@ -65,7 +65,7 @@ def mark_class(c, scratch, n_vectors):
 
 @inlined
 def mark_classes(old, i, scratch):
-    """List the vectors of the classes with an old dual of row `i`; return their number."""
+    """List the vectors of the classes with an old dual of row `i`; return the number of vectors."""
     n_vectors = 0
     for r in range(old.counts[i]):
         n_vectors = mark_class(np.int64(old.ids[old.at[i] + r]), scratch, n_vectors)
@@ -75,10 +75,10 @@ def mark_classes(old, i, scratch):
 @inlined
 def mark_vectors_above(limit, n_all, scratch, n_vectors):
     """List the vectors with a score that is at least `limit` or NaN; return the number of vectors."""
-    scores, thin = scratch.scores, cast(zeros(), scratch.scores)
+    scores, like = scratch.scores, cast(zeros(), scratch.scores)
     for r in range(n_all):
         c = scratch.all_vectors[r]
-        hits = not_below(load_like(scores, c, thin), limit)
+        hits = not_below(load_like(scores, c, like), limit)
         if hits != 0:
             q = c >> LOG_LANES
             scratch.vectors[n_vectors] = c
@@ -94,15 +94,15 @@ def clear_lanes(scratch, n_vectors):
 
 
 @inlined
-def show_all_classes(problem, n_beyond, scratch):
-    """List the vectors of all classes, hide padding and shared column, and return the number of vectors."""
+def show_all_classes(problem, n_shared, scratch):
+    """Fill ``all_vectors``, hide padding and shared column, and return the number of vectors."""
     n_vectors = 0
     for r in range(len(problem.ranges)):
         first, end = problem.ranges[r, 0], min(problem.ranges[r, 2], len(scratch.scores))
         n_classes = min(problem.ranges[r, 1], problem.n_classes)
         for c in range(first, end):
             scratch.hidden[c] = 0.0 if c < n_classes else -np.inf
-        for c in range(first, min(end, n_classes + n_beyond), LANES):
+        for c in range(first, min(end, n_classes + n_shared), LANES):
             scratch.all_vectors[n_vectors] = c
             n_vectors += 1
     return n_vectors
@@ -117,7 +117,7 @@ def list_all(n_all, scratch):
 
 @inlined
 def show_classes(old, i, scratch, n_vectors):
-    """Hide all lanes of the listed vectors except the classes with an old dual of row `i`."""
+    """In the listed vectors, hide all classes without an old dual of row `i`."""
     for r in range(n_vectors):
         store(scratch.hidden, scratch.vectors[r], zeros() - np.inf)
     for r in range(old.counts[i]):
@@ -126,7 +126,7 @@ def show_classes(old, i, scratch, n_vectors):
 
 @inlined
 def own_bits(y, c, own):
-    """Return the mask of own classes in the vector at `c`; `own` is None for the single class `y`."""
+    """Return the mask of true classes in the vector at `c`; `own` is None if `y` is the only true class."""
     if own is None:
         return 1 << (y - c) if 0 <= y - c < LANES else 0
     return own[c >> LOG_LANES]

@@ -1,11 +1,10 @@
 """Explicit vectors in compiled code.
 
-A loop that the compiler vectorises by itself checks for overlapping arrays, adds a scalar remainder loop,
-and keeps its sums in memory. With few classes this costs more than the work. Here vectors are explicit. The
-vector of an array has 64 bytes, 16 float32 or 8 float64, and rows of weights are scored by these vectors. A
-block step uses vectors of `LANES` classes, mostly in float64; LLVM divides them among the registers. Python
-operators work lane by lane, and numbers apply to all lanes: ``1.0 - margin * (own - scores)``. All functions
-are for compiled code only. Indices are not checked.
+A loop that the compiler vectorises checks for overlapping arrays, adds a scalar remainder loop, and keeps its
+sums in memory. With few classes, this costs more than the computation itself. Scores are computed in vectors
+of 64 bytes, 16 float32 or 8 float64. A block step uses vectors of `LANES` classes, mostly in float64, which
+LLVM divides among the registers. Python operators work lane by lane, and numbers apply to all lanes:
+``1.0 - margin * (own - scores)``. All functions are for compiled code, and do not check indices.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _llvm(kind: Any) -> ir.Type:
     return ir.VectorType(element, kind.lanes) if isinstance(kind, Vector) else element
 
 
-def _of_array(array: Any) -> Vector:
+def _vector_type(array: Any) -> Vector:
     return Vector(array.dtype, 8 * VECTOR_BYTES // array.dtype.bitwidth)
 
 
@@ -54,20 +53,20 @@ def _splat(builder, value, lanes):
     return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), zeros)
 
 
-def _cast(context, builder, value, given, wanted):
-    """Cast a number or vector to the type `wanted`: change its precision, or repeat a number in all lanes."""
-    if isinstance(given, Vector):
-        to, source = _llvm(wanted), given.element
-        if source == wanted.element:
+def _cast(context, builder, value, source, target):
+    """Cast a number or vector to the type `target`, by rounding, widening or repeating it in all lanes."""
+    if isinstance(source, Vector):
+        to, element = _llvm(target), source.element
+        if element == target.element:
             return value
-        return builder.fptrunc(value, to) if source == types.float64 else builder.fpext(value, to)
-    if isinstance(wanted, Vector):
-        return _splat(builder, context.cast(builder, value, given, wanted.element), wanted.lanes)
-    return context.cast(builder, value, given, wanted)
+        return builder.fptrunc(value, to) if element == types.float64 else builder.fpext(value, to)
+    if isinstance(target, Vector):
+        return _splat(builder, context.cast(builder, value, source, target.element), target.lanes)
+    return context.cast(builder, value, source, target)
 
 
-def _cast_all(context, builder, values, given, wanted):
-    return [_cast(context, builder, *each, wanted) for each in zip(values, given, strict=True)]
+def _cast_all(context, builder, values, source_types, target_type):
+    return [_cast(context, builder, *pair, target_type) for pair in zip(values, source_types, strict=True)]
 
 
 def _common(a: Any, b: Any) -> Any:
@@ -75,9 +74,6 @@ def _common(a: Any, b: Any) -> Any:
     if isinstance(a, Vector):
         return a if not isinstance(b, Vector) or a == b else None
     return b if isinstance(b, Vector) else types.float64
-
-
-# -- arithmetic ------------------------------------------------------------------------------------
 
 
 def _define(op: Any, instruction: str) -> None:
@@ -103,7 +99,7 @@ _define(operator.truediv, "fdiv")
 
 
 def _pick(condition: str) -> Any:
-    """Make a function of a and b, numbers or vectors: a where the condition holds, else b."""
+    """Make a function of numbers or vectors a and b that selects a where the condition holds, else b."""
 
     @intrinsic
     def function(typing, a, b):
@@ -144,7 +140,7 @@ def log(typing, a):
 
 @intrinsic
 def cast(typing, a, array):
-    """Convert numbers to the dtype of an array, by rounding or widening."""
+    """Convert a vector to the dtype of an array, by rounding or widening."""
     kind = Vector(array.dtype, a.lanes)
     return kind(a, array), lambda context, builder, signature, args: _cast(context, builder, args[0], a, kind)
 
@@ -158,25 +154,20 @@ def zeros(typing):
 @intrinsic
 def zeros_like(typing, array):
     """Return a vector of zeros, `VECTOR_BYTES` long, in the dtype of an array."""
-    vector = _of_array(array)
+    vector = _vector_type(array)
     zero = ir.Constant(_llvm(vector), [0.0] * vector.lanes)
     return vector(array), lambda context, builder, signature, args: zero
 
 
-# -- arrays ----------------------------------------------------------------------------------------
-
-# `at` is an index, or a row and a column.
-
-
 def _address(context, builder, signature, args, pointee):
-    """Return a pointer to ``array[at]``; the array and `at` are the leading arguments."""
+    """Return a pointer to ``array[at]``, both from `args`; `at` is an index, or a row and a column."""
     array_type, kind = signature.args[:2]
     array = context.make_array(array_type)(context, builder, args[0])
     start, at = array.data, args[1]
     if isinstance(kind, types.BaseTuple):
         row, at = (
-            context.cast(builder, builder.extract_value(args[1], i), each, types.int64)
-            for i, each in enumerate(kind.types)  # type: ignore[attr-defined]
+            context.cast(builder, builder.extract_value(args[1], i), index_type, types.int64)
+            for i, index_type in enumerate(kind.types)  # type: ignore[attr-defined]
         )
         offset = builder.mul(row, builder.extract_value(array.strides, 0))
         start = builder.gep(builder.bitcast(start, ir.IntType(8).as_pointer()), [offset])
@@ -191,8 +182,8 @@ def _align(array: Any) -> int:
 
 
 def _declared(builder, name, result, arguments):
-    known = builder.module.globals.get(name)
-    return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
+    existing = builder.module.globals.get(name)
+    return existing or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
 
 
 @intrinsic
@@ -200,7 +191,7 @@ def lanes(typing, array):
     """Return the number of elements in a vector of the array's dtype, a compile-time constant."""
 
     def generate(context, builder, signature, args):
-        return ir.Constant(_I64, _of_array(array).lanes)
+        return ir.Constant(_I64, _vector_type(array).lanes)
 
     return types.int64(array), generate
 
@@ -232,19 +223,19 @@ def _load(array, vector):
 
 @intrinsic
 def load(typing, array, at):
-    vector = _of_array(array)
+    vector = _vector_type(array)
     return vector(array, at), _load(array, vector)
 
 
 @intrinsic
 def load_like(typing, array, at, like):
-    """Load as many elements as `like` has, from ``array[at]`` on, in its precision."""
+    """Load elements that start at ``array[at]``, with the length and precision of the vector `like`."""
     return like(array, at, like), _load(array, like)
 
 
 @intrinsic
 def store(typing, array, at, vector):
-    """Write `vector`, rounded to the array's dtype, from ``array[at]`` on."""
+    """Write `vector`, rounded to the array's dtype, into the elements that start at ``array[at]``."""
     stored = Vector(array.dtype, vector.lanes)
 
     def generate(context, builder, signature, args):
@@ -255,9 +246,9 @@ def store(typing, array, at, vector):
     return types.none(array, at, vector), generate
 
 
-def _below(context, builder, count, given, lanes):
+def _first_lanes(context, builder, count, count_type, lanes):
     lane = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
-    count = context.cast(builder, count, given, types.int64)
+    count = context.cast(builder, count, count_type, types.int64)
     return builder.icmp_signed("<", lane, _splat(builder, count, lanes))
 
 
@@ -267,12 +258,12 @@ def _load_first(array, vector):
     def generate(context, builder, signature, args):
         kind = _llvm(stored)
         pointer = _address(context, builder, signature, args, kind)
-        mask = _below(context, builder, args[2], signature.args[2], stored.lanes)
+        mask = _first_lanes(context, builder, args[2], signature.args[2], stored.lanes)
         name = f"llvm.masked.load.v{stored.lanes}f{array.dtype.bitwidth}.p0"
         function = _declared(builder, name, kind, [pointer.type, _I32, mask.type, kind])
-        none = ir.Constant(kind, [0.0] * stored.lanes)
-        found = builder.call(function, [pointer, ir.Constant(_I32, _align(array)), mask, none])
-        return _cast(context, builder, found, stored, vector)
+        zero = ir.Constant(kind, [0.0] * stored.lanes)
+        values = builder.call(function, [pointer, ir.Constant(_I32, _align(array)), mask, zero])
+        return _cast(context, builder, values, stored, vector)
 
     return generate
 
@@ -280,7 +271,7 @@ def _load_first(array, vector):
 @intrinsic
 def load_first(typing, array, at, count):
     """Like `load`, but only the first `count` elements are read; the other lanes are 0."""
-    vector = _of_array(array)
+    vector = _vector_type(array)
     return vector(array, at, count), _load_first(array, vector)
 
 
@@ -292,21 +283,18 @@ def load_first_like(typing, array, at, count, like):
 
 @intrinsic
 def store_first(typing, array, at, count, vector):
-    """Write the first `count` elements of `vector`, of the array's dtype, from ``array[at]`` on."""
+    """Write the first `count` elements of `vector`, of the array's dtype, starting at ``array[at]``."""
 
     def generate(context, builder, signature, args):
         kind = _llvm(vector)
         pointer = _address(context, builder, signature, args, kind)
-        mask = _below(context, builder, args[2], signature.args[2], vector.lanes)
+        mask = _first_lanes(context, builder, args[2], signature.args[2], vector.lanes)
         name = f"llvm.masked.store.v{vector.lanes}f{array.dtype.bitwidth}.p0"
         function = _declared(builder, name, ir.VoidType(), [kind, pointer.type, _I32, mask.type])
         builder.call(function, [args[3], pointer, ir.Constant(_I32, _align(array)), mask])
         return context.get_dummy_value()
 
     return types.none(array, at, count, vector), generate
-
-
-# -- lanes -----------------------------------------------------------------------------------------
 
 
 def _fold(builder, kind, vector, combine):
@@ -343,7 +331,7 @@ def max_lanes(typing, a):
 
 
 def _bits(condition: str) -> Any:
-    """Make a comparison of a vector with a vector or number: a mask of lanes, in which NaN counts as true."""
+    """Make a comparison of a vector with a vector or number that returns a lane mask; NaN counts as true."""
 
     @intrinsic
     def compare(typing, a, b):
@@ -361,7 +349,7 @@ above, not_below, differing = _bits(">"), _bits(">="), _bits("!=")
 
 @intrinsic
 def select(typing, bits, a, b):
-    """Select elements of a in the lanes set in `bits`, an int64 mask, and elements of b elsewhere."""
+    """Return a in the lanes set in the int64 mask `bits`, and b in the other lanes."""
     kind = _common(a, b)
 
     def generate(context, builder, signature, args):

@@ -18,9 +18,7 @@ from streamsvm.kernels.simd import (
     store,
 )
 
-# A row is stored in full if more than one in FULL of its coefficients is non-zero. It then takes at most
-# FULL times the bytes, and a tenth of the time.
-FULL = 4
+FULL = 4  # a row is stored in full, for speed, if more than one coefficient in FULL is non-zero
 
 
 @kernel
@@ -37,14 +35,14 @@ def gather_rows(current, average_delta, average_scale, columns, piece):
 
 @inlined
 def _bits(piece, r, c):
-    """Return the mask of non-zeros in the vector of row `r` from column `c` on."""
+    """Return the mask of non-zeros in the vector of row `r` that starts at column `c`."""
     left = piece.shape[1] - c
     return differing(load(piece, (r, c)) if left >= lanes(piece) else load_first(piece, (r, c), left), 0.0)
 
 
 @kernel
 def compress_rows(piece, data, indices, ends):
-    """Write the stored coefficients of `piece`, and the end of each row into `ends`; return their number."""
+    """Write the stored form of `piece`, with the end of each row in `ends`; return the number of entries."""
     n, k = 0, piece.shape[1]
     for r in range(piece.shape[0]):
         size = 0

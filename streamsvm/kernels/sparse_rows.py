@@ -1,10 +1,9 @@
 """Sparse storage of the weights, for very many classes.
 
 The row of a feature is a growing list of entries: classes, weights and, if iterates are averaged, average
-deltas, each in an array of its own. Once more than one class in four has an entry, the row is stored in full,
-with all classes in order. A full row takes less time, and at most twice the space. All rows lie in one pool.
-A full list moves to a place for twice as many entries, and another list reuses the old place. Without sparse
-rows, kernels take None, and Numba removes the branches.
+deltas, in separate arrays. Once more than one class in four has an entry, the row is stored in full, which
+takes less time and at most twice the space. All rows lie in one pool. A list without room for another entry
+moves to a larger place, and its old place is reused. Without sparse rows, kernels take None.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ WEIGHT, AVERAGE_DELTA = 0, 1  # arrays of a row, by position
 _FULL = 4  # a row is stored in full once more than one class in _FULL has an entry
 _CHANGED, _FOUND = 1, 2  # marks of a changed class, before and after its list entry is found
 _STEP = 8  # entries checked together
-# An entry below this fraction of its row's largest entry is dropped: it is less than the rounding error.
+# An entry below this fraction of its row's largest entry is only rounding error, and is dropped.
 _NEGLIGIBLE = 2.0**-26
-_LISTS = 40  # kinds of lists; each kind has room for twice as many entries as the kind before it
+_LISTS = 40  # kinds of lists by size; each kind has room for twice as many entries as the one before
 
 
 class SparseRows(NamedTuple):
     """Sparse rows of the weights.
 
-    For feature f, ``at, size, capacity = extents[f]``. Its `size` weights begin at ``pool[at]``, and its
-    average deltas `capacity` elements after them. If `size` is the number of columns, the row is full.
-    Otherwise it is a list, and its classes begin `capacity` elements before the weights.
+    For feature f, ``at, size, capacity = extents[f]``. Its `size` weights begin at ``pool[at]``, its average
+    deltas at ``pool[at + capacity]``. If `size` is the number of columns, the row is full. Otherwise it is a
+    list, and its classes begin at ``classes[at - capacity]``.
     """
 
     pool: np.ndarray  # (any,) dtype of the weights
@@ -68,7 +67,7 @@ def kind_of(n, pool):
 
 @kernel
 def most_places(sparse_rows, sizes, columns):
-    """Return an upper bound of the pool elements that rows of these sizes need."""
+    """Return an upper bound on the number of pool elements that rows of these sizes need."""
     total = 0
     for n in sizes:
         if n > columns // _FULL:
@@ -104,7 +103,7 @@ def fetch_lists(sparse_rows, rows, i):
 
 @inlined
 def score_by_sparse_rows(scores, sparse_rows, rows, i, array):
-    """Write the scores of row `i`, shape (K,), by the weights or by the average deltas."""
+    """Write the scores of row `i`, shape (K,), with the weights or the average deltas, as `array` says."""
     pool, classes, K = sparse_rows.pool, sparse_rows.classes, len(scores)
     scores[:] = 0
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
@@ -120,13 +119,13 @@ def score_by_sparse_rows(scores, sparse_rows, rows, i, array):
 
 
 @inlined
-def _take(sparse_rows, kind, size):
+def _allocate(sparse_rows, kind, size):
     """Return a free place for a list of this kind, or allocate `size` elements."""
     begin = sparse_rows.free[kind]
     if begin >= 0:
-        # A free place holds the position of the next one, in units of a vector.
-        after = np.int64(sparse_rows.classes[begin])
-        sparse_rows.free[kind] = (after - 1) * lanes(sparse_rows.pool)
+        # A free place stores the position of the next free place, in units of a vector.
+        next_free = np.int64(sparse_rows.classes[begin])
+        sparse_rows.free[kind] = (next_free - 1) * lanes(sparse_rows.pool)
         return begin
     begin = sparse_rows.used[0]
     sparse_rows.used[0] += size
@@ -134,7 +133,7 @@ def _take(sparse_rows, kind, size):
 
 
 @inlined
-def _leave(sparse_rows, kind, begin):
+def _release(sparse_rows, kind, begin):
     sparse_rows.classes[begin] = sparse_rows.free[kind] // lanes(sparse_rows.pool) + 1
     sparse_rows.free[kind] = begin
 
@@ -147,24 +146,24 @@ def reserve_entries(sparse_rows, f, n, columns):
     if size == columns or n <= min(capacity, columns // _FULL):
         return
     if n > columns // _FULL:
-        moved, new_capacity = _take(sparse_rows, _LISTS - 1, n_arrays * columns), columns
-        for e in range(moved, moved + n_arrays * columns):
+        new_at, new_capacity = _allocate(sparse_rows, _LISTS - 1, n_arrays * columns), columns
+        for e in range(new_at, new_at + n_arrays * columns):
             pool[e] = 0
         for e in range(size):
             for array in range(n_arrays):
-                pool[moved + array * columns + classes[at - capacity + e]] = pool[at + array * capacity + e]
+                pool[new_at + array * columns + classes[at - capacity + e]] = pool[at + array * capacity + e]
         sparse_rows.extents[f, 1] = columns
     else:
         kind = kind_of(n, pool)
         new_capacity = lanes(pool) << kind
-        moved = _take(sparse_rows, kind, sparse_rows.width * new_capacity) + new_capacity
+        new_at = _allocate(sparse_rows, kind, sparse_rows.width * new_capacity) + new_capacity
         for e in range(size):
-            classes[moved - new_capacity + e] = classes[at - capacity + e]
+            classes[new_at - new_capacity + e] = classes[at - capacity + e]
             for array in range(n_arrays):
-                pool[moved + array * new_capacity + e] = pool[at + array * capacity + e]
+                pool[new_at + array * new_capacity + e] = pool[at + array * capacity + e]
     if capacity > 0:
-        _leave(sparse_rows, kind_of(capacity, pool), at - capacity)
-    sparse_rows.extents[f, 0], sparse_rows.extents[f, 2] = moved, new_capacity
+        _release(sparse_rows, kind_of(capacity, pool), at - capacity)
+    sparse_rows.extents[f, 0], sparse_rows.extents[f, 2] = new_at, new_capacity
 
 
 @inlined
@@ -179,13 +178,13 @@ def update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, rate):
                 m += 1
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
         f, x = rows.indices[p], rows.data[p]
-        n_found = 0
+        n_existing = 0
         if sparse_rows.extents[f, 1] < len(delta):
-            n_found = _add_to_list(sparse_rows, f, x, delta, rate)
-        if n_found < m:
-            reserve_entries(sparse_rows, f, sparse_rows.extents[f, 1] + m - n_found, len(delta))
-            _add_others(sparse_rows, f, x, delta, m, n_found, rate)
-        if n_found > 0:
+            n_existing = _add_to_list(sparse_rows, f, x, delta, rate)
+        if n_existing < m:
+            reserve_entries(sparse_rows, f, sparse_rows.extents[f, 1] + m - n_existing, len(delta))
+            _add_new_entries(sparse_rows, f, x, delta, m, n_existing, rate)
+        if n_existing > 0:
             for r in range(m):
                 marks[changed[r]] = _CHANGED
     for r in range(m):
@@ -194,10 +193,10 @@ def update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, rate):
 
 @inlined
 def _add_to_list(sparse_rows, f, x, delta, rate):
-    """Add to the existing entries of the list of feature `f`; mark their classes, and return their number."""
+    """Update list entries of feature `f` whose class changes; mark these classes, and return their number."""
     pool, classes, marks = sparse_rows.pool, sparse_rows.classes, sparse_rows.marks
     at, size, capacity = entries(sparse_rows, f)
-    averaged, n_found = sparse_rows.width > 2 and rate != 0, 0
+    averaged, n_existing = sparse_rows.width > 2 and rate != 0, 0
     for first in range(at, at + size, _STEP):
         last = min(first + _STEP, at + size)
         any_changed = np.uint8(0)
@@ -213,19 +212,19 @@ def _add_to_list(sparse_rows, f, x, delta, rate):
                 if averaged:
                     pool[e + capacity] += rate * step
                 marks[c] = _FOUND
-                n_found += 1
-    return n_found
+                n_existing += 1
+    return n_existing
 
 
 @inlined
-def _add_others(sparse_rows, f, x, delta, m, n_found, rate):
+def _add_new_entries(sparse_rows, f, x, delta, m, n_existing, rate):
     """Add the classes without an entry to a full row or to the end of a list, which has room for them."""
     pool, classes, changed = sparse_rows.pool, sparse_rows.classes, sparse_rows.changed
     at, size, capacity = entries(sparse_rows, f)
     is_full, averaged = size == len(delta), sparse_rows.width > 2
     for r in range(m):
         c = changed[r]
-        if n_found > 0 and sparse_rows.marks[c] == _FOUND:
+        if n_existing > 0 and sparse_rows.marks[c] == _FOUND:
             continue
         step, e = x * delta[c], at + size
         if is_full:
@@ -267,11 +266,11 @@ def drop_negligible(sparse_rows, columns):
         largest = 0.0
         for e in range(at, at + size):
             largest = max(largest, abs(pool[e]))
-        least, kept = _NEGLIGIBLE * largest, at
+        limit, kept = _NEGLIGIBLE * largest, at
         for e in range(at, at + size):
-            keep = not abs(pool[e]) <= least
+            keep = not abs(pool[e]) <= limit
             if n_arrays > 1:
-                keep |= not abs(pool[e + capacity]) <= least
+                keep |= not abs(pool[e + capacity]) <= limit
             if keep:
                 classes[kept - capacity] = classes[e - capacity]
                 for array in range(n_arrays):
@@ -285,7 +284,7 @@ def drop_negligible(sparse_rows, columns):
 
 @inlined
 def entries(sparse_rows, f):
-    """Return the position of the weights of a row, their number, and the offset of their average deltas."""
+    """Return the position and the number of a row's weights, and the offset of its average deltas."""
     return sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
 
 

@@ -1,4 +1,4 @@
-"""Copies and sums of the rows of the weights that several workers change."""
+"""Copying and adding weight rows that several workers change."""
 
 from __future__ import annotations
 

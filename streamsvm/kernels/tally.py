@@ -5,8 +5,8 @@ DUAL_SUM
 LOSS_SUM
     Losses of the rows, each times the row's cost. The primal objective is ½‖W‖² + LOSS_SUM.
 CORRECT, VISITED, EMPTY, UNWEIGHTED
-    Numbers of correct rows, of all rows, of rows with norm zero or unknown label, and of rows with cost zero.
-    The last two kinds do not enter the objective. Rows with cost zero do not enter the accuracy.
+    Counts of correctly predicted rows, all rows, rows with norm zero or unknown label, and rows with cost
+    zero. The last two kinds do not enter the objective. Rows with cost zero do not enter the accuracy.
 CLOCK
     Block steps since the average began, including inner passes.
 DUAL_DELTA

@@ -1,8 +1,7 @@
 """Tiles: dense rows that are visited one after another, with scores from one matrix product.
 
-For B rows with scores S = X W and inner products G = X Xᵀ, the scores of row t after the steps δ of the
-earlier rows are ``S[t] + Σ_{s<t} G[t, s] δ[s]``. After all steps the weights are ``W + Xᵀ δ``. In exact
-arithmetic the iterates are the same as without tiles.
+For B rows X with scores S = X W and inner products G = X Xᵀ, the scores of row t after the steps δ of the
+earlier rows are ``S[t] + Σ_{s<t} G[t, s] δ[s]``. After all steps the weights are ``W + Xᵀ δ``.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ class Tile(NamedTuple):
     """Up to B rows. All arrays but `moved`, `n_moved`, `at` and `clock` have the dtype of the weights."""
 
     scores: np.ndarray  # (B, K): scores before the first visit of the tile
-    average_scores: np.ndarray  # (B, K): scores by ``average_delta``; only for scoring without visits
+    average_scores: np.ndarray  # (B, K): scores with ``average_delta``, for scoring outside visits
     gram: np.ndarray  # (B, B): inner products of the rows
-    steps: np.ndarray  # (B, K): factors of each row in the update of the weights
+    steps: np.ndarray  # (B, K): multiples of each row to add to the weights
     moved: np.ndarray  # (B, K / LANES + 1) int64: first columns of the vectors with a non-zero step
-    n_moved: np.ndarray  # (B,) int64: number of these vectors; 0 before the row is visited
+    n_moved: np.ndarray  # (B,) int64: number of vectors in ``moved``; 0 before the row is visited
     at: np.ndarray  # (1,) int64: row being visited
-    clock: np.ndarray  # (1,) float64: time that the average gives all steps of the tile
+    clock: np.ndarray  # (1,) float64: time of all steps of the tile in the running average
 
 
 @inlined

@@ -1,4 +1,4 @@
-"""Updates of the weights by the step of one row's duals."""
+"""Weight updates by the step of one row's duals."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def add_vector(weights, rows, i, c, step):
 def add_vectors(weights, rows, i, delta, vectors, n_vectors):
     """Add x_i deltaᵀ to the weights, in the vectors of columns at ``vectors[:n_vectors]``."""
     indices, data = rows.indices, rows.data
-    begin, end, thin = rows.indptr[i], rows.indptr[i + 1], cast(zeros(), weights)
+    begin, end, like = rows.indptr[i], rows.indptr[i + 1], cast(zeros(), weights)
     q = 0
     while q + 2 <= n_vectors:
         c0, c1 = vectors[q], vectors[q + 1]
-        step0, step1 = load_like(delta, c0, thin), load_like(delta, c1, thin)
+        step0, step1 = load_like(delta, c0, like), load_like(delta, c1, like)
         for p in range(begin, end):
             f, x = feature(indices, p, begin), item(data, p)
-            store(weights, (f, c0), multiply_add(x, step0, load_like(weights, (f, c0), thin)))
-            store(weights, (f, c1), multiply_add(x, step1, load_like(weights, (f, c1), thin)))
+            store(weights, (f, c0), multiply_add(x, step0, load_like(weights, (f, c0), like)))
+            store(weights, (f, c1), multiply_add(x, step1, load_like(weights, (f, c1), like)))
         q += 2
     if q < n_vectors:
-        add_vector(weights, rows, i, vectors[q], load_like(delta, vectors[q], thin))
+        add_vector(weights, rows, i, vectors[q], load_like(delta, vectors[q], like))
 
 
 @inlined
@@ -46,9 +46,9 @@ def time_of_step(clock, tile):
 
 @inlined
 def update_weights(rows, i, weights, tile, delta, vectors, n_vectors, time_factor, sparse_rows):
-    """Add row `i` times ``delta``, in the given vectors, to the weights or to their tile; clear ``delta``.
+    """Add row `i` times ``delta``, in the given vectors, to the weights or the tile; set ``delta`` to zero.
 
-    ``average_delta`` moves by `time_factor` = (t / time_unit)^p times this step.
+    ``average_delta`` moves by `time_factor` = (t / time_unit)^p times this step (see `Weights`).
     """
     if tile is None:
         _add_step(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows)

@@ -1,8 +1,4 @@
-"""Weights in the form of the kernels: a dense matrix, and its average.
-
-The matrix has the shape (n_features, K), where K is the number of classes padded to whole vectors. So scoring
-a row is one contiguous axpy for each non-zero.
-"""
+"""Weights as the kernels store them: matrices (n_features, K), with K classes padded to whole vectors."""
 
 from __future__ import annotations
 
@@ -25,15 +21,15 @@ class Weights(NamedTuple):
     """Current weights and, if iterates are averaged, the offset of their running average.
 
     In the average of the iterates w_0..w_{T-1}, w_s has the weight (s + 1)^p - s^p. The average is
-    w_T - Σ_t (t/T)^p Δw_t, where time counts block steps since the average began. With time in units of
-    `time_unit`, ``average_delta`` is this sum, and the average is ``current - average_scale * average_delta``
-    with ``average_scale = (time_unit / T)^p``.
+    w_T - Σ_t (t/T)^p (w_t - w_{t-1}), where t counts block steps since the average began. With time in units
+    of `time_unit`, ``average_delta`` is this sum, and the average is
+    ``current - average_scale * average_delta`` with ``average_scale = (time_unit / T)^p``.
     """
 
     current: np.ndarray  # (n_features, K)
     average_delta: np.ndarray  # the same shape, or (0, K) without an average
     time_unit: float  # block steps; infinite without an average
-    tile: Tile | None = None  # rows being visited, if matrix products give their scores
+    tile: Tile | None = None  # rows being visited, if their scores come from a matrix product
 
 
 def padded_classes(n_classes: int, dtype: np.dtype) -> int:
@@ -53,7 +49,7 @@ def weight_at(weights, f, c, average_scale):
 
 @kernel
 def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
-    """Add ‖W‖² of each range of classes to `sums`, in float64, for the weights of `weight_at`."""
+    """Add the squared norm of the weights (see `weight_at`) in class range r to ``sums[r]``, in float64."""
     ranges = problem.ranges
     for f in range(weights.current.shape[0]):
         for r in range(len(ranges)):
@@ -67,5 +63,5 @@ def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
 
 
 def add_up(sums: Iterable[float]) -> float:
-    """Add numbers in order, so that threads and a cluster get the same bits on every version of Python."""
+    """Add numbers in order, because the rounding of `sum` differs between versions of Python."""
     return functools.reduce(operator.add, sums)

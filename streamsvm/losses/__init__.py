@@ -1,9 +1,9 @@
 """Formulations of the multi-class SVM: one file and one line of `LOSSES` for each.
 
 Each loss is trained through its dual. A row x of class y with duals b_j >= 0 adds M Σ_j b_j x to the weights
-of class y and -M b_j x to the weights of class j, unless the loss says otherwise. The dual objective is the
-sum of the duals' terms minus ½‖W‖². A loss solves the block problem of one row, and measures its value; the
-loops around it are shared (see `streamsvm.kernels.frame.make_kernels`).
+of class y and -M b_j x to the weights of each wrong class j, for the margin scale M, unless the loss says
+otherwise. The dual objective is the sum of the terms of all duals minus ½‖W‖². The losses share the training
+loops (see `streamsvm.kernels.frame.make_kernels`).
 """
 
 from __future__ import annotations
@@ -48,15 +48,12 @@ ROW_LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL if not loss.sequ
 
 
 def get_loss(name: str) -> Loss:
-    """Return the loss `name`; auto stands for the default until it is chosen.
-
-    Raises `SettingsError` for an unknown name.
-    """
+    """Return the loss `name`, or the default loss for "auto"; raise `SettingsError` for an unknown name."""
     name = _ALL[0].name if name == "auto" else name
     if name not in LOSSES:
         raise SettingsError(f"unknown loss {name!r}; choose one of {', '.join(LOSSES)}")
     return LOSSES[name]
 
 
-def losses_with(fact: str) -> str:
-    return ", ".join(name for name, loss in LOSSES.items() if getattr(loss, fact))
+def losses_with(attribute: str) -> str:
+    return ", ".join(name for name, loss in LOSSES.items() if getattr(loss, attribute))

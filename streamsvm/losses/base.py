@@ -1,4 +1,4 @@
-"""Properties of a loss, for settings and plans, and access to its kernels."""
+"""Properties of a loss, for settings and memory plans, and access to its kernels."""
 
 from __future__ import annotations
 
@@ -14,39 +14,35 @@ if TYPE_CHECKING:
 FILLING = ("bcpl", "oeg")  # block solvers that make all duals of a chain positive
 # Block solvers for chains of tokens, the default first.
 ON_CHAINS = ("cached", "bcfw", "bcpl", "oeg")
-MOST_SEQUENCES = 128  # label sequences that `cached` keeps for a chain
-ROUNDS = 2  # rounds of `cached`; each finds the best sequence and moves weight to it
+MOST_SEQUENCES = 128  # maximum number of label sequences that the solver `cached` keeps for a chain
+ROUNDS = 2  # rounds of `cached` in a visit; each finds the best sequence and moves weight to it
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
     """Formulation of the multi-class SVM. NumPy and Numba are imported only with the kernels."""
 
-    name: str  # in settings
+    name: str
     title: str  # full name, with the source
     module: str  # module with ``KERNELS``, in `streamsvm.losses` or, for sequences, in `streamsvm.chains`
     solvers: tuple[str, ...]  # block solvers, the default first
     margins: tuple[float, ...] = (1.0,)  # supported margin scales M, the default first
     dense_duals: bool = False  # nearly all duals of a row are usually non-zero
-    own_dual: bool = False  # the row's own class has a dual
-    extra_columns: int = 0  # 1 if the weights have a shared column, of which each class owns 1/k
+    own_dual: bool = False  # the true class of a row has a dual
+    extra_columns: int = 0  # 1 if the weights have a shared column; each of k classes adds 1/k of it
     # Probabilities are the softmax of the scores, or their projection onto the simplex.
     probabilities: Literal["softmax", "sparsemax"] | None = None
     pair_margins: bool = True  # pairs of classes may have different margins
     label_sets: bool = False  # a row may have several labels
     parameters: tuple[str, ...] = ()  # settings that apply to this loss, but not to all losses
     common_dual: bool = False  # has kernels for very many classes (see `streamsvm.losses.common_dual`)
-    # The dual objective is linear in the duals, apart from -½‖W‖², over a set that grows with C. So all duals
-    # may be multiplied by the same factor as C.
+    # Apart from -½‖W‖², the dual objective is linear in the duals, whose feasible set scales with C.
     linear_duals: bool = False
-    # Each dual may be as large as the cost of its row, independently of the other duals, and adds itself to
-    # the dual objective (see `streamsvm.training.class_means`).
+    # Each dual, independently between 0 and the cost of its row, adds its value to the dual objective.
     starts_at_means: bool = False
-    # The labels of a group of rows are predicted jointly with transitions between them. The transitions are
-    # one more row of the weights for each class.
+    # Labels of a group of rows are predicted jointly. Transition scores are additional weight rows.
     sequences: bool = False
-    # The classes may be split, because the block problem over some of them has the same form and changes only
-    # their weights.
+    # Restricted to some classes, the block problem keeps its form and changes only their weights.
     class_splits: bool = False
     centred: bool = False  # the weights have mean 0 over the classes instead of a shared column
 
@@ -57,15 +53,15 @@ class Loss:
 
     @property
     def by_classes(self) -> Loss:
-        """The form of the loss that is trained if the classes are split."""
+        """The variant of the loss that is trained if the classes are split."""
         return dataclasses.replace(self, extra_columns=0, centred=True) if self.extra_columns else self
 
     def extra_rows(self, n_classes: int) -> int:
-        """Return the number of rows of the weights after the features."""
+        """Return the number of weight rows after the feature rows."""
         return n_classes if self.sequences else 0
 
     def max_duals(self, n_classes: int, solver: str | None = None) -> int:
-        """Return the largest number of duals of a row, with the default solver or another."""
+        """Return the maximum number of duals of a row with the block solver `solver` (None: the default)."""
         if self.sequences:
             return n_classes**2 if self._has_pairs(solver) else MOST_SEQUENCES
         return n_classes if self.own_dual else n_classes - 1
@@ -92,11 +88,11 @@ class Loss:
         return self._kernels("common_dual")[self.name]
 
     def kernels_of(self, solver: str) -> Kernels:
-        """Return the kernels with the block solver `solver`."""
+        """Return the kernels for the block solver `solver`."""
         if solver == self.solvers[0]:
             return self.kernels
-        others = self._kernels(self.module if self.sequences else "published")
-        return others[self.name, solver]._replace(loss_rows=self.kernels.loss_rows)
+        kernels = self._kernels(self.module if self.sequences else "published")
+        return kernels[self.name, solver]._replace(loss_rows=self.kernels.loss_rows)
 
     def _kernels(self, module: str) -> Any:
         package = "chains" if self.sequences else "losses"

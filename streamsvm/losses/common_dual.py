@@ -1,25 +1,24 @@
 """Weston-Watkins with very many classes, where most wrong classes of a row share one dual.
 
 The losses and their solutions are the same as in `streamsvm.losses.weston_watkins`, but the weights stay
-sparse. With zero weights all classes have equal scores. Each row then gets equal duals for all classes, and
-its features get weights for all classes. But only differences of scores matter, so V is stored, with
+sparse. At zero weights all classes have equal scores, so a row would get equal duals, and its features would
+get weights, for all classes. But only score differences matter. So a sparse matrix V is stored, with
 
     w_j = v_j + g,    g = -(1/k) Σ_c v_c,
 
-because Σ_j w_j = 0. The shared vector g is not stored. The classes with v_jᵀx = 0 have the same score, and
+where g, which is not stored, follows from Σ_j w_j = 0. All classes with v_jᵀx = 0 have the same score, and
 the same dual b_0 in the row's block problem. A row stores this *common dual* of all unlisted wrong classes
 under the id k, and a list of the other duals. A step moves
 
     v_j by -M (Δb_j - Δb_0) x for the listed wrong classes, and v_y by M (Σ_j Δb_j + Δb_0) x.
 
 This moves g by -MΔb_0 x, so each w_j moves correctly, and unlisted classes get no weights. In the block
-problem the common dual is one more term, n_0 clip(v_0 - γ, 0, U), for the n_0 classes that share it. And
+problem of `weston_watkins`, the n_0 unlisted classes share the term n_0 clip(v_0 - γ, 0, U). The norm is
 
     ‖W‖² = Σ_j ‖v_j‖² - k‖g‖².
 
-In the first pass, absolute scores of at most `Problem.near` count as 0. Otherwise rows with a positive common
-dual would list all classes with other scores, however small, and give them weights. Such steps of the first
-pass are feasible, but only later passes are exact.
+In the first pass, absolute scores of at most `Problem.near` count as 0. Otherwise a row with a positive
+common dual would create weights for every class with another score. Only later passes are exact.
 """
 
 from __future__ import annotations
@@ -66,14 +65,12 @@ from streamsvm.kernels.weights import AVERAGE_POWER
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
-_AT_ONCE = 64  # vectors of losses added in the dtype of the scores before float64
+_VECTORS_PER_SUM = 64  # vectors of losses added in the dtype of the scores before float64
 _TINY = 1e-37  # positive in float32
 
 
-# -- candidates ------------------------------------------------------------------------------------
-
-# Candidates for a dual of their own are the first `m` entries of ``scratch.ids``, ``scratch.before`` and
-# ``scratch.v``. They have a bit in ``scratch.lanes``.
+# Candidates are `m` classes that may get a listed dual: ``scratch.ids[:m]``, with old duals in ``before`` and
+# new duals in ``v``.
 
 
 @inlined
@@ -86,7 +83,7 @@ def _add(c, dual, scratch, m, n_vectors):
 
 @inlined
 def _add_listed(old, i, k, scratch, n_vectors):
-    """Append the listed classes; return their number, the number of vectors, the duals' sum, and b_0."""
+    """Append the listed classes; return their number, the number of vectors, the sum of duals, and b_0."""
     m, total, common = 0, 0.0, 0.0
     for r in range(np.int64(old.counts[i])):
         c = np.int64(old.ids[old.at[i] + r])
@@ -101,17 +98,17 @@ def _add_listed(old, i, k, scratch, n_vectors):
 
 
 @inlined
-def _add_others(least, either_sign, common, n_classes, scratch, m, n_vectors):
-    """Append other classes with a score (absolute if `either_sign`) that is at least `least` or NaN.
+def _add_unlisted(min_score, absolute, common, n_classes, scratch, m, n_vectors):
+    """Append unlisted classes with a score, or absolute score, of at least `min_score` or NaN.
 
     Their old dual is `common`. Returns the number of candidates and the number of vectors.
     """
-    thin = cast(zeros(), scratch.scores)
+    like = cast(zeros(), scratch.scores)
     for first in range(0, n_classes, LANES):  # the padding has no weights
-        scores = load_like(scratch.scores, first, thin)
-        hits = not_below(scores, least)
-        if either_sign:
-            hits |= not_below(thin - scores, least)
+        scores = load_like(scratch.scores, first, like)
+        hits = not_below(scores, min_score)
+        if absolute:
+            hits |= not_below(like - scores, min_score)
         hits &= ~scratch.lanes[first >> LOG_LANES]
         while hits != 0:
             n_vectors = _add(first + lowest_bit(hits), common, scratch, m, n_vectors)
@@ -133,23 +130,20 @@ def _best_wrong_class(y, n_classes, scores):
     top = max_lanes(best)
     for c in range(n_whole, n_classes):  # without the padding
         top = max(top, scores[c])
-    found = np.int64(y == 0)
+    best_class = np.int64(y == 0)
     for first in range(0, n_classes, L):
         hits = not_below(load(scores, first), top)
         if hits != 0:
-            found = min(first + lowest_bit(hits), n_classes - 1)
+            best_class = min(first + lowest_bit(hits), n_classes - 1)
             break
     scores[y] = own
-    return found
+    return best_class
 
 
 @inlined
 def _is_right(y, best, scores):
-    """Return True if class `y` is predicted instead of `best`; ties go to the first class."""
+    """Return True if class `y` is predicted instead of `best`; ties go to the smaller class."""
     return best == y or not ((scores[best] > scores[y]) | ((scores[best] == scores[y]) & (best < y)))
-
-
-# -- weights ---------------------------------------------------------------------------------------
 
 
 @kernel
@@ -183,7 +177,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             L, kind = lanes(scores), scores.dtype.type
             margin, shift = kind(problem.margin), kind(1.0 - problem.margin * own)
             while c + L <= problem.n_classes:
-                stop, part = min(c + _AT_ONCE * L, problem.n_classes - L + 1), zeros_like(scores)
+                stop, part = min(c + _VECTORS_PER_SUM * L, problem.n_classes - L + 1), zeros_like(scores)
                 while c < stop:
                     part = part + value(multiply_add(margin, load(scores, c), shift), problem)
                     c += L
@@ -191,7 +185,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             while c < problem.n_classes:
                 loss += value(1.0 - problem.margin * (own - scores[c]), problem)
                 c += 1
-            loss -= value(1.0, problem)  # without the own class
+            loss -= value(1.0, problem)  # the true class, whose slack is 1
         return loss, best
 
     losses = inlined(losses, name=f"{name}_common_losses")
@@ -208,9 +202,8 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     def solve(y, best, norm2, C, problem, n_old, old_sum, common, n_vectors, scratch):
         """Solve the block problem of a row with the best wrong class `best`; write duals to ``scratch.v``.
 
-        Returns the number of candidates, the number of vectors, and the new common dual. The solver begins
-        with the listed classes and `best`. Classes that can get a dual at their γ join. If classes with a
-        score of 0 can get one, all classes with a non-zero score join, too.
+        Returns the number of candidates and vectors, and the new common dual. The first candidates are the
+        listed classes and `best`; their γ shows which other classes can get a dual.
         """
         scores, v, k, margin = scratch.scores, scratch.v, problem.n_classes, problem.margin
         inverse = 1.0 / (margin * margin * norm2)
@@ -229,17 +222,17 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         limit = np.float64(scores[y]) + ((slope * gamma - (old_sum + common)) / inverse - 1.0) / margin
         n = m
         near = max(problem.near, _TINY)
-        m, n_vectors = _add_others(max(limit, near), False, common, k, scratch, n, n_vectors)
+        m, n_vectors = _add_unlisted(max(limit, near), False, common, k, scratch, n, n_vectors)
         gamma = solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch)
         top = ((1.0 - margin * np.float64(scores[y])) * inverse + (common + old_sum)) * shrink
         new_common = 0.0
         if not top <= gamma:  # classes with a score of 0 have a dual
             n = m
-            m, n_vectors = _add_others(near, True, common, k, scratch, n, n_vectors)
+            m, n_vectors = _add_unlisted(near, True, common, k, scratch, n, n_vectors)
             gamma = solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch)
             n_same = k - 1 - m
             if n_same > 0 and top > gamma:
-                # Between 0 and U the common dual is linear in γ, so it changes the right side.
+                # Between 0 and U the common dual is linear in γ, so its terms move to the right side.
                 steeper = slope + n_same
                 gamma = threshold_newton(
                     v, m, upper, UNBOUNDED, steeper, -n_same * top / steeper, gamma, top, top
@@ -255,7 +248,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         return m, n_vectors, new_common
 
     def solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch):
-        """Find γ of `m` candidates, starting at the γ of the first `n`."""
+        """Find γ for `m` candidates, starting from the γ of the first `n` candidates."""
         add_terms(y, inverse, 1.0 / slope, problem, old_sum, scratch, n, m)
         if m > n:
             upper = upper_of(C)
@@ -281,7 +274,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         for r in range(m):
             b, c = kind(v[r]), scratch.ids[r]
             if r >= n_old and b == rounded and before[r] == common:
-                continue  # has the common dual again
+                continue  # still has the common dual
             listed += 1
             step = np.float64(b) - before[r]
             delta[c] = -margin * (step - common_step)
@@ -352,11 +345,11 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
         for i in range(len(rows.labels)):
             y = np.int64(rows.labels[i])
-            for which in range(len(tallies)):
-                tally = tallies[which]
+            for kind in range(len(tallies)):
+                tally = tallies[kind]
                 if is_idle(rows, i, y, False, tally):
                     continue
-                if which == 0:
+                if kind == 0:
                     score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
                 else:
                     score_by_sparse_rows(scratch.delta, sparse_rows, rows, i, AVERAGE_DELTA)

@@ -6,7 +6,7 @@ of a row is
     min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = z_j / ‖x‖² + b_j + Σb.
 
 Its solution is b_j = clip((u_j - γ) / (1 + ρ), 0, U) with the scalar γ for which Σ_j b_j = min(γ/κ, Z).
-Only sparsemax has ρ > 0.
+The s_j are scores. Each loss defines κ, ρ, U and Z; only sparsemax has ρ > 0.
 
 If C‖x‖² is small, all u_j are near 1/‖x‖², which is many times C, and u_j - γ would be mostly rounding error.
 So the solvers work relative to the candidate p with the largest u, on
@@ -42,12 +42,12 @@ from streamsvm.kernels.simd import (
 from streamsvm.losses.hinges import STRAIGHT, Curve
 from streamsvm.losses.threshold import threshold_newton
 
-_MOST_TOPS = 8  # attempts to find the largest u
+_MAX_ATTEMPTS = 8  # attempts to find the largest u
 
 
 @inlined
 def largest_slack(row, n, scratch):
-    """Return the largest slack of the classes with a dual; -infinity without any."""
+    """Return the largest slack of the classes with a dual; -infinity if there are none."""
     zero = zeros()
     best = zero - np.inf
     for r in range(n):
@@ -58,7 +58,7 @@ def largest_slack(row, n, scratch):
 
 @inlined
 def _write_d(row, n, inverse, score, dual, largest, scratch):
-    """Write (b_j - dual) + (s_j - score) / ‖x‖², at most `largest`; return the maximum before this limit."""
+    """Write (b_j - dual) + (s_j - score) / ‖x‖², at most `largest`; return the maximum without this limit."""
     zero = zeros()
     top = zero - np.inf
     for r in range(n):
@@ -82,7 +82,7 @@ def _position(v, m, value):
 
 
 @inlined
-def _numbers_at(p, scratch):
+def _score_and_dual(p, scratch):
     c = scratch.vectors[p >> LOG_LANES] + (p & (LANES - 1))
     return np.float64(scratch.scores[c]), scratch.old[c]
 
@@ -98,36 +98,37 @@ def _nearest(d, m, theta):
 
 @inlined
 def write_d(row, n, inverse, scratch):
-    """Write d relative to the largest u, u_p; return u_p without terms of duals, and the score and dual of p.
+    """Write d relative to the largest u, u_p; return u_p without its dual terms, and the score and dual of p.
 
-    If b is negligible beside s / ‖x‖², rounding may hide the largest u. Differences then reveal larger ones.
+    If the duals are negligible compared with s / ‖x‖², rounding may hide the largest u. A positive d_j then
+    reveals a larger u_j.
     """
     m = n * LANES
     top = _write_d(row, n, inverse, row.own_score, 0.0, np.inf, scratch)
     if top == -np.inf:  # no listed class has a dual
         return top, row.own_score - 1.0, 0.0
-    score, dual = _numbers_at(_position(scratch.v, m, top), scratch)
-    for _ in range(_MOST_TOPS):
+    score, dual = _score_and_dual(_position(scratch.v, m, top), scratch)
+    for _ in range(_MAX_ATTEMPTS):
         top = _write_d(row, n, inverse, score, dual, 0.0, scratch)
         if not top > 0.0:
             break
         top = _write_d(row, n, inverse, score, dual, np.inf, scratch)
-        score, dual = _numbers_at(_position(scratch.v, m, top), scratch)
+        score, dual = _score_and_dual(_position(scratch.v, m, top), scratch)
     return (1.0 - (row.own_score - score)) * inverse, score, dual
 
 
 @inlined
-def least_theta(most, slope, u_top):
-    """Return a lower bound of θ without a bound U: the largest dual, -θ, is at most the sum of the duals."""
-    return -min(most, u_top * slope / (1.0 + slope))
+def min_theta(max_sum, slope, u_top):
+    """Return a lower bound of θ for U = ∞: the largest dual, -θ, is at most the sum of the duals."""
+    return -min(max_sum, u_top * slope / (1.0 + slope))
 
 
 @inlined
-def find_newton(d, m, upper, most, slope, u_top, dual, problem):
-    """Find θ by Newton's method, starting at the largest old dual."""
-    low = -u_top if upper < most else least_theta(most, slope, u_top)
+def find_newton(d, m, upper, max_sum, slope, u_top, dual, problem):
+    """Find θ by Newton's method, starting from the old dual of p."""
+    low = -u_top if upper < max_sum else min_theta(max_sum, slope, u_top)
     guess = -dual if low < -dual < 0.0 else low
-    return threshold_newton(d, m, upper, most, slope, u_top, low, 0.0, guess)
+    return threshold_newton(d, m, upper, max_sum, slope, u_top, low, 0.0, guess)
 
 
 def make_kernels_of_largest(
@@ -136,8 +137,8 @@ def make_kernels_of_largest(
     bounds: Any,
     *,
     find_threshold: Any = find_newton,
-    of_each: Curve = STRAIGHT,
-    of_sum: Curve = STRAIGHT,
+    curve: Curve = STRAIGHT,
+    sum_curve: Curve = STRAIGHT,
     has_two_bounds: bool = False,
 ) -> Kernels:
     """Make the kernels of a loss of the largest slacks.
@@ -149,31 +150,31 @@ def make_kernels_of_largest(
     bounds : inlined function
         ``bounds(C, problem)`` returns U and Z.
     find_threshold : inlined function
-        ``find_threshold(d, m, upper, most, slope, u_p, dual, problem)`` returns θ for `m` entries d, which
-        have room for another vector. `dual` is the old dual of p. Bounds and `dual` are multiplied by 1 + ρ.
-    of_each, of_sum : Curve
-        Curves of each dual and of their sum. Their second derivatives divided by ‖x‖² are ρ and, for n own
-        classes, κ - 1/n.
+        ``find_threshold(d, m, upper, max_sum, slope, u_p, dual, problem)`` returns θ for ``d[:m]``, where `d`
+        has room for another vector. `dual` is the old dual of p. Bounds and `dual` are multiplied by 1 + ρ.
+    curve, sum_curve : Curve
+        Curves of each dual and of the sum of duals. Their second derivatives divided by ‖x‖² are ρ and, for
+        n true classes, κ - 1/n.
     has_two_bounds : bool
         Whether U and Z may both be active.
     """
-    curvature_of_each, curvature_of_sum = of_each.curvature, of_sum.curvature
+    curvature, sum_curvature = curve.curvature, sum_curve.curvature
 
-    def threshold(row, n, u_p, score, dual, growth, upper, most, problem, scratch):
-        """Return θ, and the score and old dual of the entry it is relative to; 0 or NaN unless u_p > 0."""
+    def threshold(row, n, u_p, score, dual, growth, upper, max_sum, problem, scratch):
+        """Return θ, and the score and old dual that θ is relative to; θ is 0 or NaN unless u_p > 0."""
         m = n * LANES
         inverse, coupling = 1.0 / row.norm2, 1.0 / row.n_own
         if not u_p > 0.0:
             return -max(u_p, 0.0), score, dual
-        slope = growth / (coupling + curvature_of_sum(row.C, problem) * inverse)
-        theta = find_threshold(scratch.v, m, upper, most, slope, u_p, growth * dual, problem)
+        slope = growth / (coupling + sum_curvature(row.C, problem) * inverse)
+        theta = find_threshold(scratch.v, m, upper, max_sum, slope, u_p, growth * dual, problem)
         if has_two_bounds:  # γ may be far below u_p; the nearest u keeps more digits
             p = _nearest(scratch.v, m, theta)
             theta -= scratch.v[p]
-            score, dual = _numbers_at(p, scratch)
+            score, dual = _score_and_dual(p, scratch)
             top = _write_d(row, n, inverse, score, dual, np.inf, scratch)
             u_p = (1.0 - (row.own_score - score)) * inverse + (dual + coupling * row.old_sum)
-            theta = threshold_newton(scratch.v, m, upper, most, slope, u_p, -u_p, max(top, -u_p), theta)
+            theta = threshold_newton(scratch.v, m, upper, max_sum, slope, u_p, -u_p, max(top, -u_p), theta)
         return theta, score, dual
 
     threshold = inlined(threshold, name=f"{name}_threshold")
@@ -181,17 +182,17 @@ def make_kernels_of_largest(
     def solve(row, n, problem, pairs, scratch):
         """Solve by Blondel et al. (2014), Algorithm 1.
 
-        A class with b_j = 0 keeps it unless u_j > γ. The solution for some of the classes, including all with
-        b_j > 0, is at most γ. The loss also needs the classes inside the margin.
+        Over some of the classes, including all with an old dual, the solution is at most the γ of all
+        classes. Another class gets a dual only if u_j > γ. The loss also needs the classes inside the margin.
         """
         inverse = 1.0 / row.norm2
-        growth = 1.0 + curvature_of_each(row.C, problem) * inverse
-        upper, most = bounds(row.C, problem)
-        upper, most = growth * upper, growth * most
+        growth = 1.0 + curvature(row.C, problem) * inverse
+        upper, max_sum = bounds(row.C, problem)
+        upper, max_sum = growth * upper, growth * max_sum
         loss = loss_of(row, n, problem, scratch)
         u, score, dual = write_d(row, n, inverse, scratch)
         u += dual + row.old_sum / row.n_own
-        theta, score, dual = threshold(row, n, u, score, dual, growth, upper, most, problem, scratch)
+        theta, score, dual = threshold(row, n, u, score, dual, growth, upper, max_sum, problem, scratch)
         m = n * LANES
         clip_duals(scratch.v, m, theta, upper)
         if growth != 1.0:
@@ -201,9 +202,9 @@ def make_kernels_of_largest(
             total = 0.0
             for p in range(m):
                 total += scratch.v[p]
-            if total > most:  # by rounding
+            if total > max_sum:  # by rounding
                 for p in range(m):
-                    scratch.v[p] *= most / total
+                    scratch.v[p] *= max_sum / total
         limit = score + (dual + theta) * row.norm2  # where u_j = γ if b_j = 0
         return loss, min(limit, row.own_score - 1.0)
 
@@ -214,6 +215,6 @@ def make_kernels_of_largest(
         name,
         solve=inlined(solve, name=f"{name}_solve"),
         measure=inlined(measure, name=f"{name}_measure"),
-        terms=of_each.terms(name),
-        sum_term=of_sum.sum_term(name),
+        terms=curve.terms(name),
+        sum_term=sum_curve.sum_term(name),
     )

@@ -1,4 +1,4 @@
-"""Lee-Lin-Wahba: the loss is the sum of hinges of the wrong classes' own scores.
+"""Lee-Lin-Wahba: the loss is a sum of hinges, one for the score of each wrong class.
 
     min ½‖W‖² + C Σ_i Σ_{j≠y_i} φ(1 + w_jᵀx_i)    subject to Σ_c w_c = 0
 
@@ -8,21 +8,21 @@ sparse, W̃ is stored with a shared column g = Σ_i x_i Σ_j b_ij = -Σ_c w̃_c:
 
     w_c = w̃_c + g / k,    s_c = w̃_cᵀx + gᵀx / k
 
-Because g grows with n, its rounding in float32 would hide differences between classes. So the learner
-regularly centres W̃ and clears g, which changes no w_c (see `streamsvm.kernels.centre`).
+Because g grows with the number of rows, rounding in float32 would hide differences between classes. So the
+learner regularly centres W̃ and clears g, which changes no w_c (see `streamsvm.kernels.centre`).
 
 The block problem of row i over b in [0, U]^{k-1},
 
     min ½ bᵀ((1 + ρ)I - 11ᵀ/k) b - uᵀb,    u_j = (1 + s_j) / ‖x‖² + b_j - Σb/k,
 
-where ρ is the curvature of φ divided by ‖x‖², has the solution b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ)
-and the scalar γ <= 0 for which Σ_j b_j = -k (1 + ρ) γ (see `streamsvm.losses.threshold`). Each class with a
-dual lowers γ and so admits other classes. Rows have many duals, mostly at C, and all classes are candidates.
+has the solution b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ) and the γ <= 0 for which
+Σ_j b_j = -k (1 + ρ) γ (see `streamsvm.losses.threshold`). Here ρ is ρ' / ‖x‖² for the ρ' of the hinge. Each
+class with a dual lowers γ and so admits other classes. So rows have many duals, mostly at C.
 
-If the classes are split, g couples the classes in the dual objective, Σ terms - ½‖W̃‖² + ‖g‖²/2k. The
-convex term ‖g‖²/2k is replaced by its tangent, a lower bound. Each class then has a problem of its own, which
-`streamsvm.losses.one_vs_rest` solves, and any increase also raises the objective. The weights are W without a
-shared column; the learner subtracts the mean where weights have moved, before it next visits the classes.
+If training is split by classes, g couples the classes in the dual objective, Σ terms - ½‖W̃‖² + ‖g‖²/2k. The
+convex term ‖g‖²/2k is replaced by its tangent, a lower bound. Each class then has a separate problem, which
+`streamsvm.losses.one_vs_rest` solves, and an increase of the bound also raises the objective. The weights are
+W without a shared column; the learner subtracts the mean where weights have moved, before the next visits.
 
 Alber et al. (2017), Algorithms 1 and 2, make coordinate steps; their gradient belongs to the problem in -W.
 """
@@ -34,7 +34,7 @@ import numpy as np
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.row_steps import COLUMN_BEYOND
+from streamsvm.kernels.row_steps import SHARED_COLUMN
 from streamsvm.kernels.simd import LANES, load_like, store, sum_lanes, zeros
 from streamsvm.kernels.weights import weight_at
 from streamsvm.losses import one_vs_rest
@@ -59,7 +59,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     curvature = curve.curvature
 
     def write_v(row, n, inverse, growth, problem, scratch):
-        """Write v, -infinity in lanes without a dual; return the loss."""
+        """Write v, with -infinity in lanes without a dual; return the loss."""
         zero, k = zeros(), problem.n_classes
         loss, shared, coupled = zero, row.shared / k, row.old_sum / k
         for r in range(n):
@@ -89,7 +89,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         solve=inlined(solve, name=f"{name}_solve"),
         measure=inlined(measure, name=f"{name}_measure"),
         terms=curve.terms(name),
-        opposite=COLUMN_BEYOND,
+        opposite=SHARED_COLUMN,
         norm2=norm2_of_centred,
         needs_all=True,
     )

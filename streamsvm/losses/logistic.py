@@ -1,10 +1,10 @@
-"""Multinomial logistic regression: the negative log-likelihood of the own class under the softmax.
+"""Multinomial logistic regression: the negative log-likelihood of the true class under the softmax.
 
     min ½‖W‖² + C Σ_i (log Σ_c exp(w_cᵀx_i) - w_yᵀx_i)
 
-The duals of a row are b_j = C p_j for the wrong classes, with a distribution p over all classes, so
+The duals of a row are b_j = C p_j for the wrong classes, where p is a distribution over all classes, so
 p_y = 1 - Σb/C. They add Σb x to w_y and -b_j x to w_j. The dual objective has the entropy -C Σ_c p_c log p_c.
-b = 0 is feasible and contributes 0. With b_y = C - Σb for the own class, the block step of row i solves
+b = 0 is feasible and contributes 0. With b_y = C - Σb for the true class, the block step of row i solves
 
     log p_c + ‖x‖²C p_c = s_c + ‖x‖² b_c - θ    for all classes c, with the θ for which Σ p_c = 1.
 
@@ -19,7 +19,7 @@ from streamsvm.kernels.frame import make_kernels
 from streamsvm.kernels.jit import allocating, inlined
 from streamsvm.kernels.simd import LANES, above, log, select
 
-_MOST_SWEEPS = 100
+_MAX_STEPS = 100
 _THIRD = 1.0 / 3.0
 
 
@@ -38,7 +38,7 @@ def _measure(row, n, problem, pairs, scratch):
     top = row.own_score
     for c in range(problem.n_classes):
         top = max(top, np.float64(scratch.scores[c]))
-    total = np.exp(row.own_score - top)  # the own class, whose score is hidden
+    total = np.exp(row.own_score - top)  # the true class, whose score is hidden
     for c in range(problem.n_classes):
         total += np.exp(np.float64(scratch.scores[c]) - top)
     return np.log(total) + (top - row.own_score)
@@ -46,7 +46,7 @@ def _measure(row, n, problem, pairs, scratch):
 
 @inlined
 def _exp_of_minus(d):
-    """Return exp(-d), by its series for the small changes of late Newton steps."""
+    """Return exp(-d), by its series for small d, as in late Newton steps."""
     if abs(d) < 0.01:
         return 1.0 - d * (1.0 - d * 0.5 * (1.0 - d * _THIRD * (1.0 - d * 0.25 * (1.0 - d * 0.2))))
     return np.exp(-d)
@@ -56,10 +56,9 @@ def _exp_of_minus(d):
 def _solve_block(row, k, scratch):
     """Write the new duals of the wrong classes.
 
-    With u = ‖x‖²C p and x = log u, the equations F_c = u_c + x_c - z_c + θ = 0 and Σ u_c = ‖x‖²C are convex
-    in x. Newton's method for x and θ starts where it does not overshoot: at a θ below the solution, and an x
-    above the solution for this θ. For the softmax p⁰ of z, θ >= log Σ exp z - log ‖x‖²C - ‖x‖²C Σ (p⁰)²,
-    because a solution is flatter than the softmax, and exp is convex.
+    With u = ‖x‖²C p, x = log u and z_c = s_c + ‖x‖² b_c, the equations F_c = u_c + x_c - z_c + θ = 0 and
+    Σ u_c = ‖x‖²C are convex in x. Newton's method starts at log Σ exp z - log ‖x‖²C - ‖x‖²C Σ (p⁰)², a lower
+    bound of θ for the softmax p⁰ of z, and at an x above the solution for it, so it does not overshoot.
     """
     total = row.norm2 * row.C
     z, x, u, shrink = np.empty((4, k))
@@ -85,7 +84,7 @@ def _solve_block(row, k, scratch):
             x[c] = np.log(x[c])
         else:
             u[c] = u[c] * scale if fall < 1.0 else np.exp(x[c])
-    for _ in range(_MOST_SWEEPS):
+    for _ in range(_MAX_STEPS):
         sum_u, sum_slope, sum_part = 0.0, 0.0, 0.0
         for c in range(k):
             shrink[c] = 1.0 / (1.0 + u[c])
@@ -99,7 +98,7 @@ def _solve_block(row, k, scratch):
             change = (u[c] + x[c] - z[c] + theta) * shrink[c]
             x[c] -= change
             u[c] *= _exp_of_minus(change)
-            # The remainder of F_c is u change²/2. For large u the change is only rounding in the end.
+            # F_c is now about u change²/2. For large u the last changes are only rounding error.
             is_solved &= not change * change > max(1e-16 / max(u[c], 1.0), 1e-30)
         if is_solved:
             break

@@ -1,10 +1,10 @@
 """One-vs-rest: k binary SVMs, each of one class against all other classes.
 
-    min ½‖W‖² + C Σ_i Σ_c φ(1 - σ_ic w_cᵀx_i),    σ_ic = 1 for the row's own class, else -1
+    min ½‖W‖² + C Σ_i Σ_c φ(1 - σ_ic w_cᵀx_i),    σ_ic = 1 for the true class c of row i, else -1
 
 with the hinge or the squared hinge φ (see `streamsvm.losses.hinges`). The dual b_ic in [0, U] of a row and a
 class adds σ_ic b_ic x_i to w_c. The block problem separates by class. Its solution is the step of
-Hsieh et al. (2008), Algorithm 1, where ρ is the curvature of φ divided by ‖x‖²:
+Hsieh et al. (2008), Algorithm 1, with ρ = ρ' / ‖x‖² for the ρ' of `streamsvm.losses.hinges`:
 
     b_c = clip((b_c + (1 - σ_c s_c) / ‖x‖²) / (1 + ρ), 0, U)
 """
@@ -32,7 +32,7 @@ from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 
 
 def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
-    """Make the kernels; without `own_dual` only for the wrong classes, and without class weights."""
+    """Make the kernels; without `own_dual`, only wrong classes have duals, and class weights do not apply."""
     value, curve, upper_of = hinge
     curvature = curve.curvature
 
@@ -44,7 +44,7 @@ def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
             s = load_like(scratch.scores, c, zero)
             if own_dual:
                 own = own_bits(row.y, c, row.own)
-                own &= not_below(load_like(scratch.hidden, c, zero), 0.0)  # the own class may be hidden
+                own &= not_below(load_like(scratch.hidden, c, zero), 0.0)  # the true class may be hidden
                 s = select(own, zero - s, s)
             slack = 1.0 + s
             losses = value(slack, problem)

@@ -1,7 +1,7 @@
 """Block solvers of the papers, for comparison: `KERNELS` by loss and solver name.
 
-Weston-Watkins by sorting (Wang & Scott 2021, Algorithm 2), and by Shark's solver (Igel et al. 2008);
-Crammer-Singer by sorting (Blondel et al. 2014, Algorithm 2), with d and θ as in `largest_slacks`.
+For Weston-Watkins, these are sorting (Wang & Scott 2021, Algorithm 2) and Shark's solver (Igel et al. 2008);
+for Crammer-Singer, sorting (Blondel et al. 2014, Algorithm 2), with d and θ as in `largest_slacks`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.simd import LANES, LOG_LANES
 from streamsvm.losses import crammer_singer, weston_watkins
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE
-from streamsvm.losses.largest_slacks import least_theta
+from streamsvm.losses.largest_slacks import min_theta
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 _STEPS = 10  # maximum number of Shark's steps for each class
@@ -27,29 +27,28 @@ def find_by_sorting(v, m, upper, slope, guess):
     `v` is float64 and has room for m + 8 entries, the last eight of which are overwritten. Entries <= 0 are
     inactive. `slope` is positive, and 1 in the paper. `guess` is unused.
 
-    The sweep goes down through the breakpoints v_j (b_j leaves 0) and v_j - upper (b_j reaches its bound),
-    the latter first among equals. The candidate γ of an interval is the solution once it is not below the
-    interval's lower end. The other conditions of Subroutine 5 follow from the order of the sweep. Testing
-    only this condition cannot miss the solution through rounding.
+    The sweep goes down through the breakpoints v_j (b_j leaves 0) and v_j - upper (b_j reaches its bound);
+    of equal breakpoints, v_j - upper comes first. The candidate γ of an interval is the solution once it is
+    not below the interval's lower end. Rounding cannot hide a solution from this single test.
     """
-    top = np.sort(v[:m])[::-1]
-    n_positive = np.sum(top > 0)
-    n_upper = 0  # entries at the bound: top[:n_upper]
+    descending = np.sort(v[:m])[::-1]
+    n_positive = np.sum(descending > 0)
+    n_upper = 0  # entries at the bound: descending[:n_upper]
     n_free = 0  # entries inside (0, upper): the next n_free
-    total = 0.0  # sum of these entries
+    total = 0.0
     while True:
         enter = n_upper + n_free
-        next_enter = np.float64(top[enter]) if enter < n_positive else 0.0
-        next_leave = top[n_upper] - upper if n_free > 0 else 0.0
+        next_enter = np.float64(descending[enter]) if enter < n_positive else 0.0
+        next_leave = descending[n_upper] - upper if n_free > 0 else 0.0
         breakpoint = max(next_enter, next_leave, 0.0)
         if (upper * n_upper + total) / (n_free + slope) >= breakpoint:
             break
         if n_free > 0 and (enter == n_positive or next_leave >= next_enter):
-            total -= top[n_upper]
+            total -= descending[n_upper]
             n_upper += 1
             n_free -= 1
         elif enter < n_positive:
-            total += top[enter]
+            total += descending[enter]
             n_free += 1
         else:
             break  # only with NaN
@@ -63,9 +62,8 @@ def _greedy_coordinates(row, n, problem, scratch):
     """Repeatedly move the dual with the largest gain; write the new duals, and return the loss.
 
     The gradient of the block's dual is g_j = 1 - M (s_y - s_j), and its Hessian is -H (I + 11ᵀ) with H =
-    M²‖x‖². A step μ of the dual j gains μ (g_j - Hμ), and lowers g_j by 2Hμ and all others by Hμ. Stops once
-    no violation reaches `_TOLERANCE`, or after ten steps a class. The result is feasible, and not worse than
-    the old duals.
+    M²‖x‖². A step μ of the dual j gains μ (g_j - Hμ). Stops once no violation reaches `_TOLERANCE`, or after
+    `_STEPS` steps per class.
     """
     H, C = problem.margin * problem.margin * row.norm2, row.C
     v, g, has_dual = scratch.v, np.zeros(n * LANES), np.zeros(n * LANES, np.bool_)
@@ -79,14 +77,14 @@ def _greedy_coordinates(row, n, problem, scratch):
             loss += max(g[p], 0.0)
             m += 1
     for _ in range(_STEPS * m):
-        best, step, most, violation = -1, 0.0, 0.0, 0.0
+        best, step, max_gain, violation = -1, 0.0, 0.0, 0.0
         for p in range(len(g)):
             if (g[p] > 0.0 and v[p] < C) or (g[p] < 0.0 and v[p] > 0.0):
                 violation = max(violation, abs(g[p]))
             mu = min(max(v[p] + 0.5 * g[p] / H, 0.0), C) - v[p]
             gain = mu * (g[p] - H * mu)
-            if gain > most:
-                best, step, most = p, mu, gain
+            if gain > max_gain:
+                best, step, max_gain = p, mu, gain
         if best < 0 or violation < _TOLERANCE:
             break
         v[best] = min(max(v[best] + step, 0.0), C)
@@ -103,43 +101,42 @@ def _solve(row, n, problem, pairs, scratch):
 
 
 @kernel
-def polished(d, m, most, slope, u_top, theta):
+def polished(d, m, max_sum, slope, u_top, theta):
     """Remove the rounding error of a long sum from θ, usually with one Newton step."""
-    low = least_theta(most, slope, u_top)
-    return threshold_newton(d, m, UNBOUNDED, most, slope, u_top, low, 0.0, theta)
+    low = min_theta(max_sum, slope, u_top)
+    return threshold_newton(d, m, UNBOUNDED, max_sum, slope, u_top, low, 0.0, theta)
 
 
 @allocating
-def threshold_sorted(d, m, most, slope, u_top):
-    """Find θ by sorting: Blondel et al. (2014), Algorithm 2, the projection to a simplex.
+def threshold_sorted(d, m, max_sum, slope, u_top):
+    """Find θ by sorting: Blondel et al. (2014), Algorithm 2, the projection onto a simplex.
 
-    `d` has u_j minus the largest u, `u_top` > 0, in its first `m` >= 1 entries, and eight more, which are
-    overwritten. `most` > 0 is the upper bound of the sum. `slope` is 1 in the paper.
+    The first `m` >= 1 entries of `d` are u_j minus the largest u, which is `u_top` > 0; the next eight are
+    overwritten. The sum of the duals is at most `max_sum` > 0. `slope` is 1 in the paper.
 
-    The paper's simplex {b >= 0, Σ b = C} includes class y, which has the rest of C. Without class y no digits
-    are lost: Σ b = slope (u_top + θ). Only if this sum exceeds C is b the projection of d to the simplex of
-    the wrong classes.
+    The paper also projects class y. Without class y no digits are lost: Σ b = slope (u_top + θ). If this sum
+    exceeds `max_sum`, b is the projection of d onto the simplex of the wrong classes.
     """
-    falling = np.sort(d[:m])[::-1]
+    descending = np.sort(d[:m])[::-1]
     total, n_free = 0.0, 0  # sum and number of the entries with b_j > 0
     theta = -u_top
-    while n_free < m and falling[n_free] > theta:
-        total += falling[n_free]
+    while n_free < m and descending[n_free] > theta:
+        total += descending[n_free]
         n_free += 1
         theta = (total - slope * u_top) / (n_free + slope)
-    if slope * (u_top + theta) > most:
+    if slope * (u_top + theta) > max_sum:
         total, n_free = 0.0, 0
-        theta = -most
-        while n_free < m and falling[n_free] > theta:
-            total += falling[n_free]
+        theta = -max_sum
+        while n_free < m and descending[n_free] > theta:
+            total += descending[n_free]
             n_free += 1
-            theta = (total - most) / n_free
-    return polished(d, m, most, slope, u_top, theta)
+            theta = (total - max_sum) / n_free
+    return polished(d, m, max_sum, slope, u_top, theta)
 
 
 @inlined
-def _find_sorted(d, m, upper, most, slope, u_top, dual, problem):
-    return threshold_sorted(d, m, most, slope, u_top)
+def _find_sorted(d, m, upper, max_sum, slope, u_top, dual, problem):
+    return threshold_sorted(d, m, max_sum, slope, u_top)
 
 
 KERNELS = {

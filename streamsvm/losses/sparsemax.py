@@ -1,10 +1,10 @@
-"""Sparsemax: like the logistic loss, but with the Euclidean projection onto the simplex, not the softmax.
+"""Sparsemax: like the logistic loss, with the Euclidean projection onto the simplex instead of the softmax.
 
     min ½‖W‖² + C Σ_i (max_p (pᵀWᵀx_i - ½‖p‖²) - w_yᵀx_i + ½)    over the distributions p over all classes
 
-This is the loss of Martins & Astudillo (2016). Its maximiser p contains the class probabilities, most of them
-0. The loss is 0 if the own class leads all others by 1. With p_y = 1 - Σp over the wrong classes j, and their
-slacks z_j = 1 - (w_y - w_j)ᵀx, it is
+This is the loss of Martins & Astudillo (2016). The maximiser p contains the class probabilities, most of them
+0. The loss is 0 if the true class leads all other classes by 1. With sums over the wrong classes j,
+p_y = 1 - Σp, and the slacks z_j = 1 - (w_y - w_j)ᵀx, the loss is
 
     max_p Σ_j p_j z_j - ½(Σ_j p_j² + (Σp)²)    over p >= 0, Σp <= 1.
 
@@ -18,7 +18,7 @@ from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.simd import LANES, load_like, store, zeros
 from streamsvm.losses.hinges import Curve
-from streamsvm.losses.largest_slacks import largest_slack, least_theta, make_kernels_of_largest
+from streamsvm.losses.largest_slacks import largest_slack, make_kernels_of_largest, min_theta
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 
@@ -31,7 +31,7 @@ def _loss(row, n, problem, scratch):
     for r in range(n):
         slack = 1.0 - (row.own_score - load_like(scratch.scores, scratch.vectors[r], zero))
         store(scratch.v, r * LANES, slack)
-    low = top + least_theta(1.0, 1.0, top)
+    low = top + min_theta(1.0, 1.0, top)
     tau = threshold_newton(scratch.v, m, UNBOUNDED, 1.0, 1.0, 0.0, low, top, low)
     clip_duals(scratch.v, m, tau, UNBOUNDED)
     total, squares = 0.0, 0.0
@@ -46,4 +46,4 @@ _CURVE = Curve(
     inlined(lambda C, problem: 1.0 / C, name="sparsemax_curvature"),
     inlined(lambda b, C, problem: b * b / (2.0 * C), name="sparsemax_curve"),
 )
-KERNELS = {"sparsemax": make_kernels_of_largest("sparsemax", _loss, _bounds, of_each=_CURVE, of_sum=_CURVE)}
+KERNELS = {"sparsemax": make_kernels_of_largest("sparsemax", _loss, _bounds, curve=_CURVE, sum_curve=_CURVE)}

@@ -1,4 +1,4 @@
-"""Block problem of the hinge-like losses, which reduces to one scalar.
+"""Block problem of the hinge-like losses, which reduces to an equation of one scalar γ.
 
     min ½(1 + ρ)‖b‖² + ½κ(Σb)² - uᵀb    over 0 <= b_j <= U, Σb <= Z
 
@@ -38,14 +38,13 @@ UNBOUNDED = 1e300  # for U and Z; finite, so that products with 0 are 0
 
 
 @inlined
-def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
-    """Find γ with Σ clip(v_j - γ, 0, upper) = min(slope (shift + γ), most), between `low` and `high`.
+def threshold_newton(v, m, upper, max_sum, slope, shift, low, high, guess):
+    """Find γ with Σ clip(v_j - γ, 0, upper) = min(slope (shift + γ), max_sum), between `low` and `high`.
 
-    Newton's method inside a bracket is exact without a sort. `v` is float64 and has room for a vector from
-    ``v[m]`` on, which is overwritten. `guess` may be any number. Each sweep evaluates both sides at γ and
-    solves the linear piece that contains γ. This gives the solution once it lies in the same piece. A step
-    that does not land strictly between points already evaluated is replaced by bisection. Otherwise two kinks
-    could send γ back and forth between the same two points.
+    Newton's method inside a bracket is exact without a sort. `v` is float64, with room for a vector after
+    ``v[:m]`` that is overwritten. `guess` may be any number. Each sweep solves the linear piece at γ. A
+    step that does not land strictly between points already evaluated is replaced by bisection, because two
+    kinks could send γ back and forth.
     """
     store(v, m, zeros() - np.inf)
     floor, ceiling = -np.inf, np.inf  # nearest points evaluated on either side of the solution
@@ -62,15 +61,15 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
             j += lanes(v)
         total = sum_lanes(sums)
         n_free = n_over - n_upper
-        wanted = slope * (shift + gamma)
-        capped = wanted > most
+        right_side = slope * (shift + gamma)
+        capped = right_side > max_sum
         if capped:
-            difference, fall = total - most, np.float64(n_free)
+            difference, fall = total - max_sum, np.float64(n_free)
         else:
-            difference, fall = total - wanted, n_free + slope
+            difference, fall = total - right_side, n_free + slope
         solution = gamma + difference / fall if fall != 0.0 else gamma + np.inf * difference
-        if fall == 0.0 and abs(difference) <= 1e-15 * most:
-            return gamma  # up to rounding, entries at their bounds add up to `most`
+        if fall == 0.0 and abs(difference) <= 1e-15 * max_sum:
+            return gamma  # up to rounding, entries at their bounds add up to `max_sum`
         if n_upper == last_upper and n_free == last_free and capped == last_capped:
             return solution  # this step only removed rounding error
         if solution == gamma or difference == 0.0:
@@ -82,7 +81,7 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
         else:
             ceiling, high = gamma, min(high, gamma)
         if difference > 0.0:
-            high = high if total >= most else min(high, reached)
+            high = high if total >= max_sum else min(high, reached)
         else:
             low = max(low, reached)
         if floor < solution < ceiling:

@@ -24,8 +24,8 @@ def number_of_slacks(problem):
 
 
 @allocating
-def _sum_of_largest_slacks(row, n, scratch, most):
-    """Return the sum of the `most` largest slacks, if positive, by partitions around pivots."""
+def _sum_of_largest_slacks(row, n, scratch, m):
+    """Return the sum of the positive slacks among the `m` largest, by partitioning around pivots."""
     slacks, begin, end, step, total = np.empty(n * LANES), 0, 0, 0, 0.0
     for r in range(n):
         c = scratch.vectors[r]
@@ -34,12 +34,12 @@ def _sum_of_largest_slacks(row, n, scratch, most):
             if not slack <= 0.0:
                 slacks[end] = slack
                 end += 1
-    while begin < end and most > 0:
+    while begin < end and m > 0:
         step += 1
-        split, part = partition(slacks, begin, end, step)
-        if split - begin <= most:
-            total += part
-            most -= split - begin
+        split, part_sum = partition(slacks, begin, end, step)
+        if split - begin <= m:
+            total += part_sum
+            m -= split - begin
             begin = split
         else:  # too many: drop the pivot, which is the smallest
             begin, end = begin + 1, split
@@ -48,25 +48,22 @@ def _sum_of_largest_slacks(row, n, scratch, most):
 
 @inlined
 def partition(u, begin, end, step):
-    """Move a pivot and then all entries not below it to ``u[begin:]``; return their end and their sum.
-
-    The pivots depend only on `step`, so runs are repeatable.
-    """
+    """Move a pivot, chosen by `step`, and entries not below it to ``u[begin:]``; return their end and sum."""
     at = begin + np.int64(mix(np.uint64(step) * GAMMA) % np.uint64(end - begin))
     u[begin], u[at] = u[at], u[begin]
-    part, split = u[begin], begin + 1
+    part_sum, split = u[begin], begin + 1
     for r in range(begin + 1, end):
         if u[r] >= u[begin]:
             u[split], u[r] = u[r], u[split]
-            part += u[split]
+            part_sum += u[split]
             split += 1
-    return split, part
+    return split, part_sum
 
 
 @inlined
 def _loss(row, n, problem, scratch):
-    several = number_of_slacks(problem)
-    return _sum_of_largest_slacks(row, n, scratch, several) / several
+    m = number_of_slacks(problem)
+    return _sum_of_largest_slacks(row, n, scratch, m) / m
 
 
 _bounds = inlined(lambda C, problem: (C / number_of_slacks(problem), C), name="top_m_bounds")

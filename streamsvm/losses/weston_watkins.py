@@ -1,4 +1,4 @@
-"""Weston-Watkins: the loss is the sum of hinges of the wrong classes' slacks.
+"""Weston-Watkins: the loss is a sum of hinges, one for the slack of each wrong class.
 
     min ½‖w‖² + C Σ_i Σ_{j≠y_i} φ(1 - M (w_y - w_j)ᵀx_i)
 
@@ -8,9 +8,9 @@ row i over b in [0, U]^{k-1} is
 
     min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = (1 - M (s_y - s_j)) / (M²‖x‖²) + b_j + κΣb.
 
-Here ρ is the curvature of φ divided by M²‖x‖², and κ is 1/n for n own classes, whose mean score is s_y. The
-solution is b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ) and the scalar γ for which
-κΣ_j clip(v_j - γ, 0, U) = (1 + ρ) γ (see `streamsvm.losses.threshold`).
+Here s are the scores of the row, and u contains the old duals b. `streamsvm.losses.hinges` defines ρ. For n
+true classes, κ is 1/n, and s_y is their mean score. The solution is b_j = clip(v_j - γ, 0, U) with
+v = u / (1 + ρ) and the γ for which κΣ_j clip(v_j - γ, 0, U) = (1 + ρ) γ (see `streamsvm.losses.threshold`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def find_newton(v, m, upper, slope, guess):
 
 
 def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
-    """Make the kernels for one form of the hinge; `find_threshold` has the arguments of `find_newton`."""
+    """Make the kernels for one hinge; `find_threshold` takes the arguments of `find_newton`."""
     value, curve, upper_of = hinge
     curvature = curve.curvature
 
     def write_v(row, n, inverse, shrink, problem, scratch):
-        """Write v, -infinity in lanes without a dual; return the loss."""
+        """Write v, with -infinity in lanes without a dual; return the loss."""
         zero = zeros()
         loss, coupled = zero, row.old_sum / row.n_own
         for r in range(n):
@@ -53,9 +53,9 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
     def solve(row, n, problem, pairs, scratch):
         """Solve by Wang & Scott (2021), Algorithm 1.
 
-        A class with b_j = 0 keeps it unless u_j > (1 + ρ)γ. The solution γ' for some of the classes,
-        including all with b_j > 0, is at most γ. So other classes with a dual have a score above the point at
-        which u_j = min((1 + ρ)γ', κΣb). This limit also admits every class with a positive loss.
+        Over some of the classes, including all with an old dual, the solution γ' is at most the γ of all
+        classes. Another class gets a dual only if u_j > (1 + ρ)γ. So its score is above the point at which
+        u_j = min((1 + ρ)γ', κΣb), a limit that every class with a positive loss also exceeds.
         """
         inverse = 1.0 / (problem.margin * problem.margin * row.norm2)
         growth, upper = 1.0 + curvature(row.C, problem) * inverse, upper_of(row.C)
@@ -63,8 +63,8 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
         loss = write_v(row, n, inverse, 1.0 / growth, problem, scratch)
         gamma = find_threshold(scratch.v, m, upper, slope, row.old_sum / slope)
         clip_duals(scratch.v, m, gamma, upper)
-        least = min(growth * gamma - row.old_sum / row.n_own, 0.0)
-        return loss, row.own_score + (least / inverse - 1.0) / problem.margin
+        u_limit = min(growth * gamma - row.old_sum / row.n_own, 0.0)
+        return loss, row.own_score + (u_limit / inverse - 1.0) / problem.margin
 
     def measure(row, n, problem, pairs, scratch):
         return write_v(row, n, 1.0, 1.0, problem, scratch)

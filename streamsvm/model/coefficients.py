@@ -1,8 +1,8 @@
 """Coefficients of a model, in memory and on disk: dense, dense without zero rows, or sparse (CSR).
 
-Rare features have few non-zero weights: with 77,000 features and 1,000 classes, 6 % of the weights are not 0.
-Such coefficients are stored as a CSR matrix with one row per feature. Most hashed features never occur; only
-the rows of features in use are stored, as a dense array with a list of these features.
+Rare features have few non-zero weights: in a model of 77,000 features and 1,000 classes, only 6 % of the
+weights are non-zero. Such coefficients are stored as a CSR matrix with one row per feature. If most features
+never occur, as with hashing, only the non-zero rows are stored, as a dense array with a list of features.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from streamsvm.data.checks import find_index_violation
 from streamsvm.errors import ModelError
 from streamsvm.model.saved_files import SavedFiles, write_array, write_header
 
-_PIECE_SIZE = 2**20  # bytes of coefficients gathered at a time
+_PIECE_SIZE = 2**20
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
-# The sparse layout must take less than this share of the bytes. Then scoring takes 0.5 to 2 times as long as
-# with a dense array (wn1000, 1,000 classes); at half of the bytes (clinc150) it takes 2 to 3 times as long.
-# With few classes, a sparse row is hardly more than an index.
+# The sparse layout may take at most this fraction of the dense layout's bytes. Scoring then takes 0.5 to 2
+# times as long as with a dense array (wn1000, 1,000 classes); at half the bytes, 2 to 3 times (clinc150).
 _MAX_SPARSE_SHARE = 0.25
-_MIN_SPARSE_CLASSES = 64
+_MIN_SPARSE_CLASSES = 64  # with fewer classes, rows are so short that the cost of their indices dominates
 # Zero rows are left out only if that halves the size and saves this many bytes, because scoring must then
 # look up the stored row of each feature.
 _MIN_SAVED_BYTES = 2**16
@@ -49,12 +48,11 @@ class SparseCoef(NamedTuple):
         return self.data.dtype
 
     def dense(self, begin: int, end: int) -> np.ndarray:
-        """Return the coefficients of the features `begin:end` as a dense array."""
-        found = np.zeros((end - begin, self.n_classes), self.dtype)
+        result = np.zeros((end - begin, self.n_classes), self.dtype)
         ends = self.indptr[begin : end + 1]
         part = slice(int(ends[0]), int(ends[-1]))
-        found[np.repeat(np.arange(len(found)), np.diff(ends)), self.indices[part]] = self.data[part]
-        return found
+        result[np.repeat(np.arange(len(result)), np.diff(ends)), self.indices[part]] = self.data[part]
+        return result
 
     def matrix(self) -> Any:
         import scipy.sparse
@@ -80,13 +78,12 @@ class DenseCoef(NamedTuple):
     def dense(self, begin: int, end: int) -> np.ndarray:
         if self.features is None:
             return self.weights[begin:end]
-        found = np.zeros((end - begin, self.shape[1]), self.dtype)
+        result = np.zeros((end - begin, self.shape[1]), self.dtype)
         first, last = np.searchsorted(self.features, [begin, end])
-        found[self.features[first:last] - begin] = self.weights[first:last]
-        return found
+        result[self.features[first:last] - begin] = self.weights[first:last]
+        return result
 
     def matrix(self) -> Any:
-        """Return the coefficients as an array, or as a scipy.sparse.csr_array if rows are left out."""
         if self.features is None:
             return self.weights
         import scipy.sparse
@@ -104,24 +101,22 @@ StoredCoef = DenseCoef | SparseCoef
 class Coefficients(NamedTuple):
     """Coefficients of a model: the columns `columns` of ``current - average_scale * average_delta``."""
 
-    current: Any  # (n_features, K): an array, or an object with `shape`, `dtype`, `dense` as `StoredCoef`
+    current: Any  # (n_features, K padded classes): an array, or an object like `StoredCoef`
     columns: np.ndarray  # (n_classes,) int64: column of `current` for each class
     average_delta: np.ndarray | None = None  # (n_features, K); only if `current` is an array
     average_scale: float = 0.0
-    used: np.ndarray | None = None  # (n, 2): ascending ranges of features; all other rows are 0, and not read
-    shared_column: int | None = None  # column that is spread evenly over the classes
+    used: np.ndarray | None = None  # (n, 2): ascending ranges of features; other rows are 0 and are not read
+    shared_column: int | None = None  # column to divide by the number of classes and add to each class
     transitions: np.ndarray | None = None  # (n_classes, n_classes): entry (a, b) scores b after a
     prune: float = 0.0  # coefficients of at most this absolute value become 0
     rounded: np.dtype | None = None  # float16 or float32: type to round to and to store
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the arrays that `pieces` yields."""
         return np.dtype(np.float32) if self.file_dtype == _FLOAT16 else self.file_dtype
 
     @property
     def file_dtype(self) -> np.dtype:
-        """Type of the coefficients in files."""
         return self.current.dtype if self.rounded is None else self.rounded
 
     def without_last(self, n: int) -> Coefficients:
@@ -148,7 +143,7 @@ class Coefficients(NamedTuple):
             return DenseCoef(np.concatenate(pieces), n_features)
         parts = [(np.zeros(0, self.dtype), np.zeros(0, _INT32), np.zeros(1, _INT64))]
         parts += [(data.copy(), indices.copy(), ends) for data, indices, ends in self.sparse_pieces()]
-        data, indices, indptr = (np.concatenate(each) for each in zip(*parts, strict=True))
+        data, indices, indptr = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return SparseCoef(data, indices, indptr, n_classes)
 
     def sparse_pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -164,10 +159,7 @@ class Coefficients(NamedTuple):
             nnz += size
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """Yield the coefficients, a few rows at a time, in an array that may be reused.
-
-        Raises `ModelError` if a coefficient is too large for `file_dtype`.
-        """
+        """Yield the coefficients in pieces of a reused array; `ModelError` if one overflows `file_dtype`."""
         for piece in self._exact_pieces():
             piece = _round(piece, self.dtype)
             if self.prune > 0:
@@ -179,7 +171,7 @@ class Coefficients(NamedTuple):
 
         n_features, n_classes = self.current.shape[0], len(self.columns)
         step = max(1, _PIECE_SIZE // (max(n_classes, 1) * self.dtype.itemsize))
-        columns, whole = self.columns, isinstance(self.current, np.ndarray)
+        columns, is_array = self.columns, isinstance(self.current, np.ndarray)
         if self.shared_column is not None:
             columns = np.append(columns, self.shared_column)
         buffer = np.empty((min(step, n_features), len(columns)), self.current.dtype)
@@ -190,8 +182,8 @@ class Coefficients(NamedTuple):
             piece[:] = 0
             first, last = np.searchsorted(used[:, 1], begin, "right"), np.searchsorted(used[:, 0], end)
             for rows in (slice(*bounds) for bounds in np.clip(used[first:last], begin, end).tolist()):
-                found = self.current[rows] if whole else self.current.dense(rows.start, rows.stop)
-                current = np.ascontiguousarray(found)
+                values = self.current[rows] if is_array else self.current.dense(rows.start, rows.stop)
+                current = np.ascontiguousarray(values)
                 delta = self.average_delta
                 delta = current[:0] if delta is None else np.ascontiguousarray(delta[rows])
                 scale = current.dtype.type(self.average_scale)
@@ -208,30 +200,30 @@ def _round(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = piece.astype(dtype)
     if not np.isfinite(rounded).all():
-        largest, most = float(np.abs(piece).max()), float(np.finfo(dtype).max)
+        largest, maximum = float(np.abs(piece).max()), float(np.finfo(dtype).max)
         raise ModelError(
-            f"a coefficient is {largest:.6g}, and {dtype} holds up to {most:.6g}; store them in another type"
+            f"a coefficient is {largest:.6g}, but the maximum of {dtype} is {maximum:.6g}; use another dtype"
         )
     return rounded
 
 
 def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = False) -> dict[str, Any]:
-    """Write `coefficients` into `folder`; return the entries of the record that describe their layout.
+    """Write `coefficients` into `folder`; return the entries of ``model.json`` that describe their layout.
 
-    The layout is dense, which is the fastest to score with, unless another layout is much smaller. With
-    `smallest`, the layout with the fewest bytes is chosen.
+    The layout is dense, the fastest for scoring, unless another layout is much smaller. `smallest` chooses
+    the layout with the fewest bytes.
     """
     n_features, n_classes = coefficients.current.shape[0], len(coefficients.columns)
     dtype = coefficients.file_dtype
     stored: dict[str, Any] = {format.STORED_DTYPE: str(_FLOAT16)} if dtype == _FLOAT16 else {}
-    kind, row_bytes = format.index_dtype(n_features), n_classes * dtype.itemsize
+    index_type, row_bytes = format.index_dtype(n_features), n_classes * dtype.itemsize
     n_bytes = n_features * row_bytes
-    most = min(n_bytes if smallest else n_bytes // 2, n_bytes - _MIN_SAVED_BYTES)
-    used, nnz = _measure(coefficients, most // (row_bytes + kind.itemsize))
+    max_bytes = min(n_bytes if smallest else n_bytes // 2, n_bytes - _MIN_SAVED_BYTES)
+    used, nnz = _measure(coefficients, max_bytes // (row_bytes + index_type.itemsize))
     if used is not None:
-        n_bytes = len(used) * (row_bytes + kind.itemsize)
-    share = 1.0 if smallest else _MAX_SPARSE_SHARE * (n_classes >= _MIN_SPARSE_CLASSES)
-    if nnz * (dtype.itemsize + _INT32.itemsize) + (n_features + 1) * _INT64.itemsize <= share * n_bytes:
+        n_bytes = len(used) * (row_bytes + index_type.itemsize)
+    fraction = 1.0 if smallest else _MAX_SPARSE_SHARE * (n_classes >= _MIN_SPARSE_CLASSES)
+    if nnz * (dtype.itemsize + _INT32.itemsize) + (n_features + 1) * _INT64.itemsize <= fraction * n_bytes:
         _write_sparse(folder, coefficients, dtype, nnz)
         return {**stored, "layout": format.SPARSE}
     n_rows, begin = n_features if used is None else len(used), 0
@@ -246,23 +238,23 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
             begin = end
     if used is None:
         return {**stored, "layout": format.DENSE}
-    write_array(folder / format.COEF_ROWS, used.astype(kind))
+    write_array(folder / format.COEF_ROWS, used.astype(index_type))
     return {**stored, "layout": format.ROWS}
 
 
-def _measure(coefficients: Coefficients, most: int) -> tuple[np.ndarray | None, int]:
-    """List the features in use (None if more than `most`) and count the values of the sparse layout."""
+def _measure(coefficients: Coefficients, max_features: int) -> tuple[np.ndarray | None, int]:
+    """List features with weights (None if over `max_features`), and count the values of a sparse layout."""
     from streamsvm.kernels.sparse_coef import FULL
 
-    found, n, nnz, begin, k = [np.zeros(0, np.int64)], 0, 0, 0, len(coefficients.columns)
+    features, n, nnz, begin, k = [np.zeros(0, np.int64)], 0, 0, 0, len(coefficients.columns)
     for piece in coefficients.pieces():
         counts = np.count_nonzero(piece, axis=1)
         n += int(np.count_nonzero(counts))
-        if n <= most:
-            found.append(begin + np.flatnonzero(counts))
+        if n <= max_features:
+            features.append(begin + np.flatnonzero(counts))
         nnz += int(np.where(counts * FULL > k, k, counts).sum())
         begin += len(piece)
-    return np.concatenate(found) if n <= most else None, nnz
+    return np.concatenate(features) if n <= max_features else None, nnz
 
 
 def _write_sparse(folder: Path, coefficients: Coefficients, stored: np.dtype, nnz: int) -> None:
@@ -284,9 +276,8 @@ def _write_sparse(folder: Path, coefficients: Coefficients, stored: np.dtype, nn
 def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
     """Memory-map the coefficients read-only, and check them against the model's record.
 
-    Float16 coefficients are read into memory, in the dtype of the scores.
-
-    Raises `ModelError` if the files are damaged, and `KeyError` or `TypeError` if the record is not valid.
+    Float16 coefficients are read into memory, in the dtype of the scores. Raises `ModelError` if the files
+    are damaged, and `KeyError` or `TypeError` if the record is not valid.
     """
     (n_features, n_classes), dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
     layout, stored = record["layout"], np.dtype(record.get(format.STORED_DTYPE, dtype))
@@ -294,19 +285,19 @@ def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
         raise TypeError("unknown type or layout")
 
     def values(name: str, *shape: int) -> np.ndarray:
-        found = files.array(name, shape, stored)
+        array = files.array(name, shape, stored)
         if stored != dtype:
-            found = found.astype(dtype)
-            found.flags.writeable = False
-        return found
+            array = array.astype(dtype)
+            array.flags.writeable = False
+        return array
 
     if layout == format.DENSE:
         return DenseCoef(values(format.COEF, n_features, n_classes), n_features)
     # Checksums do not detect forged files, and kernels read these indices unchecked.
     if layout == format.ROWS:
         features = files.array(format.COEF_ROWS, (-1,), format.index_dtype(n_features))
-        inside = not len(features) or (features[0] >= 0 and features[-1] < n_features)
-        if not (inside and (features[1:] > features[:-1]).all()):
+        in_range = not len(features) or (features[0] >= 0 and features[-1] < n_features)
+        if not (in_range and (features[1:] > features[:-1]).all()):
             raise ModelError(
                 f"{files.folder / format.COEF_ROWS} is damaged: it does not list features of the model in "
                 "increasing order"
@@ -316,10 +307,10 @@ def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
     data = values(names["data"], -1)
     indices = files.array(names["indices"], data.shape, _INT32)
     indptr = files.array(names["indptr"], (n_features + 1,), _INT64)
-    rises = indptr[0] == 0 and indptr[-1] == len(indices) and (indptr[1:] >= indptr[:-1]).all()
-    if not rises or find_index_violation(indices, indptr, n_classes, "class") is not None:
+    is_valid = indptr[0] == 0 and indptr[-1] == len(indices) and (indptr[1:] >= indptr[:-1]).all()
+    if not is_valid or find_index_violation(indices, indptr, n_classes, "class") is not None:
         raise ModelError(
-            f"{files.folder / names['indptr']} is damaged: with {names['indices']} it is no matrix of "
-            f"{n_classes:,} classes"
+            f"{files.folder / names['indptr']} is damaged: with {names['indices']}, it does not describe a "
+            f"matrix of {n_classes:,} classes"
         )
     return SparseCoef(data, indices, indptr, n_classes)

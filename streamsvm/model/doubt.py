@@ -1,6 +1,6 @@
-"""Selective prediction: share and accuracy of the rows whose largest probability reaches a threshold.
+"""Selective prediction: only rows whose largest probability reaches a threshold are answered with a class.
 
-Rows are counted in bins of their log-odds, so memory does not grow with the number of rows.
+Rows are counted in bins of the log-odds of this probability, so memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from streamsvm.base import format
 from streamsvm.errors import Call, ModelError, Remedy, wrong_setting
 from streamsvm.settings import checks
 
-ACCURACIES = (0.8, 0.9, 0.95, 0.98, 0.99, 0.999)  # accuracies whose thresholds are reported
-_STEPS, _MOST = 10, 20  # bins per unit of log-odds; largest log-odds, where the last bin starts
+ACCURACIES = (0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
+_STEPS, _MAX_ODDS = 10, 20  # bins per unit of log-odds; largest log-odds, where the last bin starts
 
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """Counts of the rows whose largest probability reaches each threshold."""
+    """Counts of answered rows: rows whose largest probability reaches each threshold."""
 
     thresholds: list[float]  # increasing probabilities; all rows reach the first one
-    rows: list[int]  # number of rows that reach each threshold
+    rows: list[int]
     right: list[int]  # number of these rows that are predicted correctly
 
     def __post_init__(self) -> None:
         table = np.array([self.thresholds, self.rows, self.right])  # unequal lengths: ValueError
         is_ordered = (np.diff(table) * [[1], [-1], [-1]] >= 0).all()
         if not (table.size and is_ordered and (table[1] >= table[2]).all() and (table >= 0).all()):
-            raise ValueError("thresholds must increase, rows and right decrease")
+            raise ValueError("thresholds must not decrease, and rows and right must not increase")
 
     def threshold(self, accuracy: float) -> float:
         """Return the smallest threshold at which predictions have this accuracy; NaN if there is none.
 
-        One more error is assumed, so that few rows do not suffice. The threshold is 0 if all rows qualify.
+        One additional error is assumed, because a few correct rows prove little. 0 means all rows qualify.
         """
         reached = np.flatnonzero(np.array(self.right) >= accuracy * (np.array(self.rows) + 1))
         if not len(reached):
@@ -43,14 +43,14 @@ class Answered:
         return self.thresholds[reached[0]] if reached[0] else 0.0
 
     def by_threshold(self, chosen: Answered) -> list[dict[str, float]]:
-        """Return the share and accuracy of answered rows as dicts, one for each of `ACCURACIES`.
+        """Return a dict for each of `ACCURACIES`: the threshold that `chosen` selects, and its effect here.
 
-        Keys are ``unknown`` (the accuracy), ``probability`` (the threshold by `chosen`), ``answered`` (the
-        share) and ``accuracy``. A missing threshold, and the accuracy of no rows, are NaN.
+        Keys are ``unknown`` (the accuracy), ``probability`` (the threshold; NaN if there is none),
+        ``answered`` (fraction of rows answered) and ``accuracy`` (of answered rows; NaN if there are none).
         """
         thresholds = [chosen.threshold(accuracy) for accuracy in ACCURACIES]
-        at = np.searchsorted(self.thresholds, thresholds)
-        rows, right = np.append(self.rows, 0)[at], np.append(self.right, 0)[at]
+        positions = np.searchsorted(self.thresholds, thresholds)
+        rows, right = np.append(self.rows, 0)[positions], np.append(self.right, 0)[positions]
         accuracies = np.where(rows, right / np.maximum(rows, 1), np.nan)
         columns = ACCURACIES, thresholds, (rows / self.rows[0]).tolist(), accuracies.tolist()
         names = "unknown", "probability", "answered", "accuracy"
@@ -61,25 +61,23 @@ class AnswerCounts:
     """Running counts for `Answered`."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros((2, 2 * _STEPS * _MOST + 1), np.int64)  # all rows; correct rows
+        self._counts = np.zeros((2, 2 * _STEPS * _MAX_ODDS + 1), np.int64)
 
     def add(self, logarithms: np.ndarray, is_right: np.ndarray) -> None:
-        """Count rows, given the logarithms of their largest probabilities."""
         logarithms = np.minimum(logarithms, 0.0)
         with np.errstate(divide="ignore"):
             odds = logarithms - np.log(-np.expm1(logarithms))
-        bins = np.floor(_STEPS * (odds.clip(-_MOST, _MOST) + _MOST)).astype(np.int64)
-        self._counts += [np.bincount(own, minlength=self._counts.shape[1]) for own in (bins, bins[is_right])]
+        bins = np.floor(_STEPS * (odds.clip(-_MAX_ODDS, _MAX_ODDS) + _MAX_ODDS)).astype(np.int64)
+        self._counts += [np.bincount(b, minlength=self._counts.shape[1]) for b in (bins, bins[is_right])]
 
     def answered(self) -> Answered:
-        """Return the counts, with a threshold for each bin that has rows."""
         used = np.flatnonzero(self._counts[0])
         reached = self._counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, used]
-        thresholds = 1 / (1 + np.exp(_MOST - used / _STEPS))
+        thresholds = 1 / (1 + np.exp(_MAX_ODDS - used / _STEPS))
         return Answered(thresholds.tolist(), *reached.tolist())
 
 
-def least_probability(record: dict[str, Any], unknown: float | None, label: Any) -> float | None:
+def probability_threshold(record: dict[str, Any], unknown: float | None, label: Any) -> float | None:
     """Return the threshold for the accuracy `unknown` from a model's record; None if `unknown` is None.
 
     Raises `SettingsError` if `unknown` is not an accuracy, or if `label`, the label of unknown rows, is a
@@ -89,14 +87,14 @@ def least_probability(record: dict[str, Any], unknown: float | None, label: Any)
         return None
     accuracy = checks.ACCURACY.checked("unknown", unknown)
     if str(label) in record["classes"]:
-        raise wrong_setting("unknown_label", f"must be no class of the model, and {str(label)!r} is one")
+        raise wrong_setting("unknown_label", f"must not be a class of the model, but {str(label)!r} is one")
     if format.ANSWERED not in record:
-        remedy = Remedy("{} does it, on rows that its run held out, or on other data", Call("calibrate"))
-        raise ModelError("unknown needs a model that was calibrated", remedy=remedy)
+        remedy = Remedy("calibrate it with {}, on hold-out rows of its run or other data", Call("calibrate"))
+        raise ModelError("the setting unknown needs a calibrated model", remedy=remedy)
     answered = Answered(**record[format.ANSWERED])
     if np.isnan(threshold := answered.threshold(accuracy)):
         problem = (
             f"no threshold reaches an accuracy of {accuracy:g} on the {answered.rows[0]:,} held-out rows"
         )
-        raise ModelError(problem, remedy=Remedy("ask for less, or calibrate on more rows"))
+        raise ModelError(problem, remedy=Remedy("choose a lower accuracy, or calibrate on more rows"))
     return threshold

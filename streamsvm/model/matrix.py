@@ -1,4 +1,4 @@
-"""Conversion of matrices, texts and AnnData, in memory or file-backed, to rows for a model."""
+"""Conversion of matrices, strings and AnnData, in memory or file-backed, to rows for a model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from streamsvm.data.value_kinds import SAMPLE_VALUES, warn_of_difference
 from streamsvm.errors import ModelError, Option, Remedy, StreamsvmError
 from streamsvm.transforms import apply
 
-MAX_FEATURES = 2**62  # limit of feature numbers for a model that hashes them
-_VALUE_BYTES = 16  # memory per value while a part of AnnData is read
+MAX_FEATURES = 2**62
+_VALUE_BYTES = 16
 
 
 def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, first: int = 0) -> Rows:
@@ -28,10 +28,10 @@ def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, fir
 
     `X` and `groups` are as for `Model.predict`; `y` has labels or label sets, as for `streamsvm.evaluate`.
     Unknown labels get the code -1 and missing labels -2; both are removed from label sets. `first` is the
-    number of the first row, for errors. Warnings about the data come only with row 0.
+    number of the first row, used in errors; the data is checked for warnings only if it is 0.
     """
     if groups is not None and model.transitions_ is None:
-        raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
+        raise ModelError("groups applies only to sequence models, unlike this model; leave groups out")
     n_features = None if model.takes_any_feature else model.n_features_in_
     names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
     encoding = model.record.get("encoding") or {}
@@ -47,7 +47,7 @@ def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, fir
         match.warn(matrix, "X")
         warn_of_difference(matrix.data[:SAMPLE_VALUES], model.record, model.transforms, "X")
     if match.columns is None and n_features not in (None, matrix.n_features):
-        raise ModelError(f"the data has {matrix.n_features} features, the model {n_features}")
+        raise ModelError(f"the data has {matrix.n_features} features, but the model has {n_features}")
     n = len(matrix.indptr) - 1
     sets = None if y is None else known_codes(y, n, classes)
     rows = matrix.rows(label_codes(None if sets else y, n, classes), np.zeros(n))
@@ -61,26 +61,26 @@ def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, fir
 
 def matrix_parts(
     X: Any,
-    *of_rows: Any,
+    *row_values: Any,
     memory: int = 2**27,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the matrix, or parts of file-backed AnnData, each with the number of its first row.
+    """Yield 0 and the matrix, or the first row number and data of each block of file-backed AnnData.
 
-    A part includes its rows of ``obs`` and ``obsm``, and takes about `memory` bytes even if dense.
+    A block includes its rows of ``obs`` and ``obsm``, and takes about `memory` bytes even if dense.
 
     Raises `InputError` and `SettingsError` as in `with_layer`. Raises `ModelError` if file-backed AnnData has
-    no X, stores X by columns, or comes with labels or groups (`of_rows`).
+    no X, stores X by columns, or comes with labels or groups (`row_values`).
     """
     if not getattr(X, "isbacked", False):
         yield 0, with_layer(X, layer, raw, obsm)
         return
-    if any(given is not None for given in of_rows):
+    if any(values is not None for values in row_values):
         raise ModelError(
-            "y and groups cannot be given beside AnnData that is backed by a file",
-            remedy=Remedy("name a column of obs with {}, or give X.to_memory()", Option("label")),
+            "y and groups cannot be combined with file-backed AnnData",
+            remedy=Remedy("name a column of obs with {}, or pass X.to_memory()", Option("label")),
         )
     parent, rows, columns = _viewed(X)
     name = one_matrix(layer, raw, obsm)
@@ -89,20 +89,20 @@ def matrix_parts(
         by_columns = (name is None or stored is not parent) and getattr(stored.X, "format", "") == "csc"
     except KeyError:
         missing = "X is AnnData without the matrix X"
-        raise ModelError(missing, remedy=Remedy("name another with {}", Option("layer"))) from None
+        raise ModelError(missing, remedy=Remedy("name another matrix with {}", Option("layer"))) from None
     if by_columns:
-        reason = "X is CSC, which stores columns, so its rows cannot be read in blocks"
-        raise ModelError(reason, remedy=Remedy("give X.to_memory()"))
+        reason = "X is CSC, a matrix stored by columns, so its rows cannot be read in blocks"
+        raise ModelError(reason, remedy=Remedy("pass X.to_memory()"))
     n_rows = max(1, memory // (_VALUE_BYTES * max(stored.n_vars, 1)))
     for begin in range(0, max(X.n_obs, 1), n_rows):
-        chosen = slice(begin, begin + n_rows) if rows is None else rows[begin : begin + n_rows]
-        part = parent[chosen, columns]
-        found = SimpleNamespace(
-            X=parent[chosen].X[:, columns] if name is None else None, layers=part.layers,
+        selected = slice(begin, begin + n_rows) if rows is None else rows[begin : begin + n_rows]
+        part = parent[selected, columns]
+        selection = SimpleNamespace(
+            X=parent[selected].X[:, columns] if name is None else None, layers=part.layers,
             raw=part.raw if raw else None, obsm=part.obsm, obs=part.obs, obs_names=part.obs_names,
             var_names=part.var_names,
         )  # fmt: skip
-        yield begin, with_layer(found, layer, raw, obsm)
+        yield begin, with_layer(selection, layer, raw, obsm)
 
 
 def _viewed(X: Any) -> tuple[Any, np.ndarray | None, Any]:
@@ -115,7 +115,7 @@ def _viewed(X: Any) -> tuple[Any, np.ndarray | None, Any]:
 
 
 def names_of_rows(X: Any, n_rows: int) -> np.ndarray:
-    """Return the names of the rows of a matrix: the index of AnnData and DataFrames, else numbers from 1."""
+    """Return the row names of a matrix: the index of AnnData or a DataFrame, otherwise numbers from 1."""
     index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
     if index is None or callable(index):
         return np.arange(1, n_rows + 1)
@@ -126,27 +126,25 @@ def names_of_rows(X: Any, n_rows: int) -> np.ndarray:
 
 
 def label_codes(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
-    """Return class codes as `codes_among` does; without `y`, every label is unknown."""
     if y is None:
         return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
     if len(y) != n:
-        raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
+        raise ModelError(f"X has {n:,} rows, but y has {len(y):,} labels")
     return codes_among(y, classes)
 
 
 def begins_with_text(X: Any) -> bool:
-    """Return True for a list, tuple, array or Series whose first element is text."""
     is_column = isinstance(X, list | tuple | np.ndarray) or type(X).__name__ == "Series"
     return is_column and isinstance(next(iter(X), None), str)
 
 
 def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[StreamsvmError]) -> Any:
-    """Return the hashed n-grams of texts as a CSR matrix; raise `error` for an element that is not text."""
+    """Hash the n-grams of strings to a CSR matrix; raise `error` for an element that is not a string."""
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise error(f"X[{row}]: {text!r:.40} is no text")
-    found: tuple[Any, dict[str, Any]] = converters().hashed_matrix(list(texts), encoding, dtype)
-    return found
+            raise error(f"X[{row}]: {text!r:.40} is not text")
+    result: tuple[Any, dict[str, Any]] = converters().hashed_matrix(list(texts), encoding, dtype)
+    return result
 
 
 def _are_indices_and_values(indices: Any, values: Any) -> bool:

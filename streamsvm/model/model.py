@@ -21,7 +21,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Remedy
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
-from streamsvm.model.doubt import least_probability
+from streamsvm.model.doubt import probability_threshold
 from streamsvm.model.matrix import label_codes, matrix_parts, rows_of_matrix
 from streamsvm.model.scoring import Scorer, log_probabilities
 from streamsvm.model.serialization import features_of_data, read_model, save_copy
@@ -52,9 +52,9 @@ class Model(Readable):
     ----------
     coef_ : ndarray or scipy.sparse.csc_array, shape (n_classes, n)
         Coefficients of the n features after the transforms, without the constant feature of ``bias``, one row
-        per class, also for two classes. A read-only, memory-mapped view, sparse if that is much smaller;
-        ``coef_.toarray()`` is then the dense matrix. Models trained with a common dual (very many classes)
-        omit a term that all classes share, and so do their scores.
+        per class, even for two classes. A read-only, memory-mapped view, sparse if that is much smaller;
+        ``coef_.toarray()`` is then the dense matrix. With very many classes, if all unlisted wrong classes of
+        a row share one dual, coefficients and scores omit a term that is the same for every class.
     intercept_ : ndarray of shape (n_classes,)
         Value of the constant feature of ``bias`` times its coefficients; zeros without ``bias``.
     classes_ : ndarray, shape (n_classes,)
@@ -159,18 +159,17 @@ class Model(Readable):
         `streamsvm.calibrate` sets it. Until then it is 1 for the losses ``logistic`` and ``sparsemax``, and
         ``sparsemax`` uses the projection to the simplex instead of the softmax.
         """
-        found = self.record.get(format.TEMPERATURE)
+        temperature = self.record.get(format.TEMPERATURE)
         loss = LOSSES.get(str(self.record.get("loss")))
-        if found is None and loss is not None and loss.probabilities:
+        if temperature is None and loss is not None and loss.probabilities:
             return 1.0
-        return None if found is None else float(found)
+        return None if temperature is None else float(temperature)
 
     @property
     def threshold(self) -> float | None:
         """Score above which a class is predicted for rows that may have several labels.
 
-        It is 0 for ``ovr`` and ``ovr2``, which separate each class from all others, and None for other
-        losses, whose scores only rank the classes.
+        It is 0 for ``ovr`` and ``ovr2``, and None for other losses, whose scores only rank the classes.
         """
         loss = LOSSES.get(str(self.record.get("loss")))
         return 0.0 if loss is not None and loss.own_dual else None
@@ -184,8 +183,7 @@ class Model(Readable):
     ) -> None:
         """Write the model to the folder `path`, replacing a model there; `load_model` reads it.
 
-        Coefficients are stored sparsely if that is much smaller. With `prune` or `dtype`, the smallest layout
-        is chosen.
+        Coefficients are sparse if that is much smaller; `prune` and `dtype` choose the smallest layout.
 
         Parameters
         ----------
@@ -195,8 +193,8 @@ class Model(Readable):
             by at most ``prune * sum(abs(x))``, and a label only if its score leads by less than twice that.
         dtype : {"float16", "float32"}, optional
             Type to round and store coefficients in; scores are then float32. Float16 halves the disk space,
-            but not the memory. It changes a score by at most ``sum(abs(x * w)) / 2048`` plus 3e-8 times
-            ``sum(abs(x))``.
+            but not the memory. With coefficients w of a class, it changes a score by at most
+            ``sum(abs(x * w)) / 2048`` plus 3e-8 times ``sum(abs(x))``.
 
         Raises
         ------
@@ -209,7 +207,7 @@ class Model(Readable):
 
     @property
     def takes_texts(self) -> bool:
-        """Whether the model hashes n-grams of texts, so that it also scores lists of texts."""
+        """Whether the model hashes n-grams of documents, so it also takes lists of strings."""
         encoding = self.record.get("encoding") or {}
         return bool(encoding.get("text") and not encoding["columns"])
 
@@ -227,10 +225,10 @@ class Model(Readable):
         where: str = "the data",
         workers: Threads = Threads(),  # noqa: B008
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Score `rows` in pieces of at most `memory` bytes of scores, or one row; `workers` share a piece.
+        """Score `rows` in pieces of one row, or of at most `memory` bytes of scores, in threads of `workers`.
 
-        For a sequence model, pieces have whole groups, if the rows have groups. Raises `ModelError` if a
-        score is not finite; the message names the data `where` and counts rows from `first`.
+        For a sequence model, pieces consist of whole groups if the rows have groups. Raises `ModelError` if a
+        score is not finite; the message calls the data `where` and numbers the rows from `first` + 1.
 
         Yields
         ------
@@ -257,8 +255,8 @@ class Model(Readable):
         X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features_in_)
             Data with the features of the training data; the model applies its transforms. Column j is feature
             j, which has the number j + index_base in LIBSVM text. File-backed AnnData, or a view of it, is
-            read in parts. A tuple of two NumPy arrays is one row: integer indices of features, and their
-            values. A model of hashed text also takes a list, array or Series of texts, one per row. Named
+            read in blocks. A tuple of two NumPy arrays is one row: integer feature indices, and the values.
+            A model of hashed text also takes a list, array or Series of strings, one per row. Named
             columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's names in any
             order: missing columns are 0, and unknown columns are ignored. Categorical columns become features
             as in training. A model that hashes features takes any number of columns; column j is the feature
@@ -271,18 +269,19 @@ class Model(Readable):
         Raises
         ------
         ModelError
-            If `X` has the wrong number of features, or a value or score is not finite; gives row and column.
+            If `X` has the wrong number of features, or a value or score is not finite.
         FeatureError
-            If the model knows no column name, or `X` lacks a column of the model's table.
+            If the model knows none of the column names, or `X` lacks a column of the model's table.
         InputError
             If a transform of the model cannot take a row, which the message names.
 
         Warns
         -----
         StreamsvmWarning
-            If columns are missing or unknown, or only one side has names and the model's order is assumed.
+            If columns are missing or unknown, or if only the data or only the model has feature names, so
+            the features are assumed to be in the model's order.
         """
-        return self._of_rows(X, lambda rows, begin, scores: scores, self.dtype, len(self.classes_))
+        return self._compute(X, lambda rows, begin, scores: scores, self.dtype, len(self.classes_))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of all rows of `X`: the softmax of scores / `temperature`.
@@ -302,7 +301,7 @@ class Model(Readable):
         """
         self.check_probabilities()
         probabilities = lambda rows, begin, scores: np.exp(self.log_probabilities(scores))  # noqa: E731
-        return self._of_rows(X, probabilities, np.float64, len(self.classes_))
+        return self._compute(X, probabilities, np.float64, len(self.classes_))
 
     def log_probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Return the log-probabilities, float64, of finite scores, shape (n, n_classes)."""
@@ -337,23 +336,23 @@ class Model(Readable):
         Returns
         -------
         ndarray, shape (n,)
-            Labels in the type of `classes_`; text if `unknown_label` is text.
+            Labels in the type of `classes_`; strings if `unknown_label` is a string.
 
         Raises
         ------
         ModelError
-            If a sequence model gets no `groups`, another model gets `groups`, or groups are not consecutive.
-            If the model has no threshold for `unknown`. Also as in `decision_function`, with its warnings.
+            If `groups` is missing for a sequence model, used with any other model, or not consecutive. If the
+            model has no threshold for `unknown`. Other errors, and warnings, are as in `decision_function`.
         SettingsError
             If `unknown` is not valid.
         """
         best = functools.partial(
-            self.best_classes, least=least_probability(self.record, unknown, unknown_label)
+            self.best_classes, min_probability=probability_threshold(self.record, unknown, unknown_label)
         )
         labels = self.classes_ if unknown is None else np.append(self.classes_, unknown_label)
-        return np.asarray(labels[self._of_rows(X, best, np.int64, groups=groups)])
+        return np.asarray(labels[self._compute(X, best, np.int64, groups=groups)])
 
-    def _of_rows(
+    def _compute(
         self,
         X: Any,
         compute: Callable[[Rows, int, np.ndarray], np.ndarray],
@@ -361,7 +360,6 @@ class Model(Readable):
         *shape: int,
         groups: Any = None,
     ) -> np.ndarray:
-        """Call `compute` with rows, first row and scores of each piece of `X`, and collect the results."""
         for first, part in matrix_parts(X, groups):
             rows = rows_of_matrix(self, part, groups=groups, first=first)
             if first == 0:
@@ -387,7 +385,7 @@ class Model(Readable):
         Raises
         ------
         ModelError
-            If a row of `y` has several labels. Also as in `predict`, with its warnings.
+            If a row of `y` has several labels. Other errors and warnings are as in `predict`.
 
         Warns
         -----
@@ -395,25 +393,25 @@ class Model(Readable):
             If labels are unknown to the model; the message counts the rows.
         """
         y = labels_of(X, *label_column(y, None))
-        predicted = self._of_rows(X, self.best_classes, np.int64, groups=groups)
+        predicted = self._compute(X, self.best_classes, np.int64, groups=groups)
         if label_lists(y, len(predicted)) is not None:
-            raise ModelError("y has several labels a row: streamsvm.evaluate measures predictions of them")
+            raise ModelError("y has several labels per row; use streamsvm.evaluate for its metrics")
         labels = label_codes(y, len(predicted), self.classes_)
-        kept = labels != NO_LABEL
+        has_label = labels != NO_LABEL
         warn_of_unknown(int(np.count_nonzero(labels == format.UNSEEN_LABEL)), "y")
-        weights = None if sample_weight is None else np.asarray(sample_weight)[kept]
-        return float(np.average((predicted == labels)[kept], weights=weights))
+        weights = None if sample_weight is None else np.asarray(sample_weight)[has_label]
+        return float(np.average((predicted == labels)[has_label], weights=weights))
 
     def best_classes(
-        self, rows: Rows, begin: int, scores: np.ndarray, least: float | None = None
+        self, rows: Rows, begin: int, scores: np.ndarray, min_probability: float | None = None
     ) -> np.ndarray:
-        """Return the codes of the predicted classes of the rows from `begin` on, given their scores.
+        """Return the codes of the predicted classes, given the scores of consecutive rows from row `begin`.
 
-        Rows whose largest probability is below `least` get the code n_classes.
+        Rows whose largest probability is below `min_probability` get the code n_classes.
         """
         if self.transitions_ is not None:
             return best_sequences(scores, self.transitions_, rows, begin)
         best = np.asarray(scores.argmax(axis=1))
-        if least is not None:
-            best[np.exp(self.log_probabilities(scores).max(axis=1)) < least] = len(self.classes_)
+        if min_probability is not None:
+            best[np.exp(self.log_probabilities(scores).max(axis=1)) < min_probability] = len(self.classes_)
         return best

@@ -8,11 +8,11 @@ from typing import Any
 from streamsvm.base.progress import of_model
 from streamsvm.base.repr import Readable, html_table
 
-_SHOWN_PASSES = 10  # last passes shown in a notebook
-_HEADINGS = {  # heading in the table of passes: key in a report
+_SHOWN_PASSES = 10
+_HEADINGS = {
     "pass": "pass",
     "relative gap": "relative_gap",
-    "its estimate": "relative_gap_estimate",
+    "estimated gap": "relative_gap_estimate",
     "primal": "primal",
     "train accuracy": "train_accuracy",
     "valid accuracy": "valid_accuracy",
@@ -29,15 +29,15 @@ class Calibration(Readable):
     temperature : float
         Divisor of the scores before the softmax.
     log_loss_before, log_loss : float
-        Mean of −log of the true class's probability, with the old temperature (1 if none) and the new one.
+        Mean log loss with the old temperature (1 if there was none), and with the new temperature.
     rows : int
-        Number of rows whose label the model knows; the temperature is fitted to these.
+        Number of rows whose label the model knows; the temperature is fitted to these rows.
     warning : str or None
         Reason why the temperature does not minimise the log loss.
     unknown : list of dict
-        Effect of `unknown` of `streamsvm.predict`, for six accuracies. Each dict has ``unknown`` (the
-        accuracy), ``probability`` (the threshold below which rows are unknown), ``answered`` (share of all
-        hold-out rows at or above it) and ``accuracy`` (of these rows).
+        Effect of the parameter `unknown` of `streamsvm.predict`, for six accuracies. Each dict has
+        ``unknown`` (the accuracy), ``probability`` (the threshold below which rows are unknown), ``answered``
+        (fraction of the hold-out rows at or above the threshold) and ``accuracy`` (of these rows).
     """
 
     temperature: float
@@ -84,17 +84,16 @@ class FitResult(_TrainingResult):
         of the primal from its minimum, up to the rounding of the weights.
     gap_decay : float or None
         Gap of the last iterate divided by the gap after the first pass.
-    train_accuracy : float or None
-        Fraction of the training rows predicted correctly, measured with the gap; None with ``gap="none"``.
-    valid_accuracy : float or None
-        The same fraction of the validation or hold-out rows; None without such rows.
+    train_accuracy, valid_accuracy : float or None
+        Fraction of rows predicted correctly: of the training rows, None with ``gap="none"``; and of the
+        validation or hold-out rows, None if there are none.
     last_iterate : dict or None
         The dual, primal, gap and relative_gap of the last iterate, if the model is the average.
     averaged : bool
-        Whether the model is the average of the last pass's iterates, and not the last iterate.
+        Whether the model is the average of the last pass's iterates, not the last iterate.
     progressive_accuracy : float or None
-        Fraction of the rows of the first pass that were predicted correctly before training on them. None if
-        a warning says that the order of the labels invalidates it, or if training began at the class means.
+        Fraction of the rows predicted correctly just before training on them, in the first pass. None if a
+        warning says that the order of the labels invalidates it, or if training began at the class means.
     rows_per_second, waited_fraction : float
         Rows per second of training, and fraction of the training time spent waiting for the store.
     seconds : float
@@ -102,22 +101,18 @@ class FitResult(_TrainingResult):
     peak_memory_bytes : int
         Largest private memory observed, without memory-mapped files.
     checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
-        Commits by this process (0 if nothing was left to do), their time, and bytes of weights written.
+        Number of commits by this process (0 if the run was finished), their duration, and bytes of weights.
     empty_rows : int
-        Rows left out of the objective because they have norm zero, or lack a label that the loss needs.
+        Number of rows left out of the objective because they have norm zero, or lack a label that is needed.
     unweighted_rows : int
-        Rows of weight zero, left out of the objective and the training accuracies.
-    model : str
-        Folder of the model.
-    settings : dict
-        Settings of the run, including defaults.
-    history : list of dict
-        Report of each pass.
+        Number of rows with weight zero, left out of the objective and the training accuracies.
+    model, settings, history : str, dict, list of dict
+        Folder of the model; settings of the run, including defaults; report on each pass.
     warnings : list of str
         Faults that were repaired, such as a damaged commit, and causes of a worse model, such as rows sorted
         by label.
     hint : str or None
-        Advice to lower the gap, if it is large and the last pass still lowered it; the accuracy may be fine.
+        Advice on lowering the gap, if it is large and the last pass still lowered it.
     """
 
     passes: int
@@ -217,7 +212,7 @@ class OnlineResult(_TrainingResult):
     Attributes
     ----------
     status : {"done", "stopped"}
-        "done" if the stream ended, "stopped" if reading failed; the model then covers the rows before.
+        "done" if the stream ended, "stopped" if reading failed; the model was then trained on earlier rows.
     C : float
         C of the training; with "auto", fixed after the first 1,000 rows.
     rows, classes, features : int
@@ -225,12 +220,12 @@ class OnlineResult(_TrainingResult):
         Fraction of the rows predicted correctly before training on them; the first row of a class counts as
         wrong. None if a warning says that the order of the labels invalidates it.
     recent_accuracy : float or None
-        The same fraction since the previous line of the report.
+        Fraction of the rows since the previous report line that were predicted correctly before training.
     rows_per_second, waited_fraction, seconds, peak_memory_bytes, checkpoints, checkpoint_seconds,
     checkpoint_bytes, model, warnings
         As in `FitResult`.
     empty_rows : int
-        Rows skipped because they have norm zero or no known label.
+        Number of rows skipped because they have norm zero or no known label.
     input : dict
         Counts of the input's contents, up to the last row trained on.
     history : list of dict

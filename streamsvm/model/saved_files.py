@@ -15,8 +15,8 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.errors import ModelError
 
-_PIECE_SIZE = 2**20  # bytes read at a time for a checksum
-_MAX_HEADER = 2**14  # longest header of an array, in characters
+_PIECE_SIZE = 2**20
+_MAX_HEADER = 2**14
 
 
 class SavedFiles(NamedTuple):
@@ -35,23 +35,23 @@ class SavedFiles(NamedTuple):
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Memory-map an array read-only; -1 in `shape` allows any length."""
         path = self._checked(name)
-        with durable.named(path), warnings.catch_warnings(action="ignore"):  # about sizes that overflow
+        with durable.named(path), warnings.catch_warnings(action="ignore"):
             try:
-                found = np.load(path, mmap_mode="r", allow_pickle=False, max_header_size=_MAX_HEADER)
+                array = np.load(path, mmap_mode="r", allow_pickle=False, max_header_size=_MAX_HEADER)
             except Exception as error:  # parsing the header as Python can fail in many ways
                 if isinstance(error, OSError) and error.errno:
                     raise
-                found = None
+                array = None
         if not (
-            isinstance(found, np.memmap)
-            and (found.dtype, found.ndim) == (dtype, len(shape))
-            and found.flags.c_contiguous
-            and all(wanted in (-1, n) for wanted, n in zip(shape, found.shape, strict=True))
+            isinstance(array, np.memmap)
+            and (array.dtype, array.ndim) == (dtype, len(shape))
+            and array.flags.c_contiguous
+            and all(expected in (-1, n) for expected, n in zip(shape, array.shape, strict=True))
         ):
-            raise ModelError(f"{path} is damaged: it is not the array that its folder should hold")
-        mapped: Any = found.base
-        mapped.madvise(mmap.MADV_RANDOM)  # rows are read in random order
-        return np.asarray(found)
+            raise ModelError(f"{path} is damaged: it is not an array of the expected type and shape")
+        mapped: Any = array.base
+        mapped.madvise(mmap.MADV_RANDOM)
+        return np.asarray(array)
 
     def _checked(self, name: str) -> Path:
         path, crc = self.folder / name, self.sums[name]
@@ -80,7 +80,6 @@ def sum_of_array(array: np.ndarray) -> int:
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
-    """Write an array in NumPy's format."""
     with path.open("wb") as file:
         write_header(file, array.dtype, array.shape)
         file.write(np.ascontiguousarray(array).data)

@@ -16,10 +16,10 @@ from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, SparseCoef, StoredCoef
 
-# Largest number of features with a table of their stored rows in memory; beyond, binary search finds them.
+# Up to this number of features, stored rows are found with a table; beyond, with binary search.
 _MAX_PLACES = 2**26
-_MIN_THREAD_ROWS = 64  # fewest rows worth a thread
-_PIECE_SIZE = 2**22  # coefficients made dense at a time
+_MIN_THREAD_ROWS = 64
+_PIECE_SIZE = 2**22
 
 
 class Scorer:
@@ -27,21 +27,21 @@ class Scorer:
 
     def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
         self._coef = coef
-        self._features: Any = None if isinstance(coef, SparseCoef) else coef.features  # None: all features
-        self._is_whole = isinstance(coef, DenseCoef) and coef.features is None  # dense, with all features
+        self._features: Any = None if isinstance(coef, SparseCoef) else coef.features
+        self._is_whole = isinstance(coef, DenseCoef) and coef.features is None
         self._dtype = dtype
 
     def pieces(
         self, rows: Rows, memory: int, *, by_group: bool, workers: Threads
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield first row and scores of each piece, of whole groups if `by_group`: see `Model.scores`."""
+        """Yield the first row and scores of each piece; `by_group` keeps groups whole: see `Model.scores`."""
         rows = self._stored_features(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
         n_classes, copies = self._coef.shape[1], 1 + (rows.dense and not self._is_whole)
         step = max(1, memory // max(1, copies * n_classes * self._dtype.itemsize))
         scores = np.empty((min(step, rows.n_rows), n_classes), self._dtype)
         for begin, end in piece_bounds(rows, step, by_group=by_group):
             n = end - begin
-            if n > len(scores):  # one long group
+            if n > len(scores):
                 scores = np.empty((n, n_classes), self._dtype)
             if rows.dense:  # BLAS has its own threads
                 self._score_dense(rows.matrix[begin:end], scores[:n])
@@ -52,18 +52,16 @@ class Scorer:
             yield begin, scores[:n]
 
     def _score_dense(self, matrix: np.ndarray, scores: np.ndarray) -> None:
-        """Compute scores of dense rows; other layouts of coefficients are made dense in pieces."""
         n_features, n_classes = self._coef.shape
         step = max(1, n_features if self._is_whole else _PIECE_SIZE // max(1, n_classes))
-        first, *others = range(0, max(n_features, 1), step)
+        first, *rest = range(0, max(n_features, 1), step)
         with np.errstate(over="ignore", invalid="ignore"):  # `Model.scores` rejects such scores
             np.matmul(matrix[:, :step], self._coef.dense(first, min(step, n_features)), out=scores)
-            for begin in others:
+            for begin in rest:
                 end = min(begin + step, n_features)
                 scores += matrix[:, begin:end] @ self._coef.dense(begin, end)
 
     def _score(self, rows: Rows, first: int, scores: np.ndarray, part: tuple[int, int]) -> None:
-        """Compute one part of `scores`, whose first row is `first` of `rows`."""
         from streamsvm.kernels.score import score_rows
         from streamsvm.kernels.sparse_coef import score_sparse_rows
 
@@ -83,21 +81,21 @@ class Scorer:
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         """Find the stored rows of the features `indices` by binary search; -1 if not stored."""
-        found = np.searchsorted(self._features, indices)
-        inside = found < len(self._features)
-        inside[inside] = self._features[found[inside]] == indices[inside]
-        found[~inside] = -1
-        return found
+        places = np.searchsorted(self._features, indices)
+        is_stored = places < len(self._features)
+        is_stored[is_stored] = self._features[places[is_stored]] == indices[is_stored]
+        places[~is_stored] = -1
+        return places
 
     def _stored_features(self, rows: Rows) -> Rows:
-        """Replace the features of CSR rows by their stored rows, and drop features without one.
+        """Replace the feature numbers in CSR rows with row numbers of `weights`, dropping unstored features.
 
-        Dense rows keep their features; `ModelError` if their number is not that of the model.
+        Dense rows are returned unchanged; raises `ModelError` if they have the wrong number of features.
         """
         if rows.dense:
             width, n_features = rows.matrix.shape[1], self._coef.shape[0]
             if rows.n_rows and width != n_features:
-                raise ModelError(f"the data has {width} features, the model {n_features}")
+                raise ModelError(f"the data has {width} features, but the model has {n_features}")
             return rows
         if self._features is None:
             return rows
@@ -123,16 +121,12 @@ def log_probabilities(scores: np.ndarray, record: dict[str, Any], temperature: f
 
 
 def is_sparsemax(record: dict[str, Any]) -> bool:
-    """Return True if a model with this record projects scores to the simplex instead of a softmax."""
     loss = LOSSES.get(str(record.get("loss")))
     return loss is not None and loss.probabilities == "sparsemax" and record.get(format.TEMPERATURE) is None
 
 
 def _log_sparsemax(scores: np.ndarray) -> np.ndarray:
-    """Return the logarithms of the projections to the simplex: Martins & Astudillo (2016), Algorithm 1.
-
-    The threshold is the maximum over j of (sum of the j largest scores - 1) / j.
-    """
+    """Return the logarithms of the projections to the simplex: Martins & Astudillo (2016), Algorithm 1."""
     result = scores.astype(np.float64)
     with np.errstate(over="ignore", divide="ignore"):
         result -= result.max(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Saving of model folders (written aside, then renamed), and loading with a check of every entry."""
+"""Save model folders by writing a new folder and renaming it; load them with a check of every entry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streamsvm.settings import checks
 from streamsvm.transforms import TRANSFORMS, Transform, records_of
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits that keep the softmax far from overflow
-_ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model that is being replaced; seconds between
+_ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model that is being replaced; pause in seconds
 # Entries of a record that describe files, so each save sets them anew.
 _STORAGE_ENTRIES = ("version", "checksum", "layout", format.STORED_DTYPE, format.SUMS, "transforms")
 
@@ -50,8 +50,8 @@ def save_model(
     `coefficients`, and `costs` (float32, shape (k, k)), are in the order of ``record["classes"]``. `names`
     are the feature names. The fitted `transforms` replace the records in ``record["transforms"]``. Equal
     arguments give equal bytes. `complete` is called with the new folder before it replaces the old model, and
-    may call `write_record`. `smallest` chooses the layout of the coefficients with the fewest bytes. `work`
-    is a temporary folder on the same file system, for use if a user's files may be beside `folder`.
+    may call `write_record`. `smallest` chooses the layout with the fewest bytes. `work` is a temporary folder
+    on the same file system; by default, folders next to `folder` are used, and user files there are deleted.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     if work is not None:
@@ -79,7 +79,6 @@ def save_model(
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Replace ``model.json`` in a model folder."""
     sealed = format.sealed({name: value for name, value in record.items() if name != "checksum"})
     durable.write_atomic(folder / format.MODEL_JSON, (json.dumps(sealed, indent=1) + "\n").encode())
 
@@ -117,7 +116,7 @@ def check_room(folder: Path, size: int, n_features: int, n_classes: int) -> None
         hashed = Call("online", options=(Option("transform", "hash=24"),))
         raise PlanError(
             f"the weights of {n_features:,} features and {n_classes:,} classes, with their copies, take "
-            f"{format_size(size)}, and the disk of {folder} has {format_size(free)} left",
+            f"{format_size(size)}, but the disk of {folder} has only {format_size(free)} left",
             remedy=Remedy("free some space, or hash the features to fewer columns with {}", hashed),
         )
 
@@ -148,10 +147,10 @@ def save_copy(
     with durable.os_errors_as(ModelError, folder, "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         old = saved_record(folder).get(format.SUMS, {})
-        ours = {format.MODEL_JSON, f"{format.MODEL_JSON}.tmp", *old}  # a crash may leave the second
-        others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
-        if others:
-            raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
+        expected = {format.MODEL_JSON, f"{format.MODEL_JSON}.tmp", *old}  # a crash may leave it
+        foreign = sorted(set(os.listdir(folder)) - expected) if folder.exists() else []
+        if foreign:
+            raise ModelError(f"{path} holds {foreign[0]}, which is not part of a model; choose a new folder")
         with durable.temporary(folder, folder=True) as work:
             save_model(
                 folder, coefficients, record, names=names, costs=model.costs,
@@ -163,34 +162,31 @@ def read_model(path: Path) -> dict[str, Any]:
     """Read the arguments of `streamsvm.Model` from a folder; raise the errors of `streamsvm.load_model`."""
     check_local(path, ModelError)
     for _ in range(_ATTEMPTS):
-        before = _marks(path)
+        before = _identities(path)
         try:
             return _read(path)
         except ModelError:
-            if any(before) and _marks(path) == before:  # no record: perhaps between two renames
+            if any(before) and _identities(path) == before:  # no record: perhaps between two renames
                 raise
             time.sleep(_PAUSE)
     return _read(path)
 
 
-def _marks(path: Path) -> list[Any]:
+def _identities(path: Path) -> list[Any]:
     """Return the identities of the possible record files, which change if the model is replaced."""
     return [durable.file_identity(folder / format.MODEL_JSON) for folder in (path, path / format.MODEL)]
 
 
 def features_of_data(record: dict[str, Any]) -> int:
-    """Return the number of features before the transforms."""
-    found = record.get("n_features_in")
-    return record["n_features"] if found is None else found
+    n_features = record.get("n_features_in")
+    return record["n_features"] if n_features is None else n_features
 
 
 def model_folder(path: Path) -> Path:
-    """Return `path` if it is a model folder, else the model folder of the run directory `path`."""
     return path if (path / format.MODEL_JSON).exists() else path / format.MODEL
 
 
 def saved_record(folder: Path) -> dict[str, Any]:
-    """Read ``model.json``; return {} if it is missing or damaged."""
     try:
         return format.read_sealed(folder / format.MODEL_JSON, ModelError, follow=True)
     except (OSError, ModelError):
@@ -204,15 +200,15 @@ def _read(path: Path) -> dict[str, Any]:
         record = format.read_sealed(header, ModelError, follow=True)
         if record["version"] != format.MODEL_VERSION:
             raise ModelError(
-                f"{header} has model format {record['version']!r:.40}, and this program reads "
-                f"{format.MODEL_VERSION}; use the version of streamsvm that made it, or train the model again"
+                f"{header} has model format {record['version']!r:.40}, but this version of streamsvm reads "
+                f"format {format.MODEL_VERSION}; use the version that wrote the model, or train it again"
             )
         decoded = decode(_ModelRecord, record)
         for transform in decoded.transforms:
             if transform["name"] not in TRANSFORMS:
                 name = printable(str(transform["name"]))
                 raise ModelError(
-                    f"{header} has a transform {name} that this program does not know; update streamsvm"
+                    f"{header} has the transform {name}, which this version does not know; update streamsvm"
                 )
         files, classes = SavedFiles(folder, decoded.crc32), decoded.classes
         transforms = load_transforms(folder, record, features_of_data(record), record["n_features"])
@@ -229,17 +225,17 @@ def _read(path: Path) -> dict[str, Any]:
             problem = f"{path} has no finished model yet; the run that it replaces is in {older}"
             raise ModelError(problem) from None
         if (path / format.RUN_JSON).exists():
-            remedy = Remedy("{} finishes it", Call("resume", path))
+            remedy = Remedy("finish the run with {}", Call("resume", path))
             raise ModelError(f"{path} has no finished model yet", remedy=remedy) from None
         if not path.exists():
-            raise ModelError(f"{path}: nothing is there; check the path") from None
+            raise ModelError(f"{path} does not exist; check the path") from None
         raise ModelError(
-            f"{error.filename}: there is no model; give a run directory or a model folder"
+            f"there is no model at {error.filename}; specify a run directory or a model folder"
         ) from None
     except SchemaError as error:  # the checksum matches, so the file is forged
         raise ModelError(f"{header} is damaged: {error}") from None
-    except (ValueError, RecursionError):  # a JSON file beside it is forged
-        raise ModelError(f"{folder} is damaged: a file is not JSON") from None
+    except (ValueError, RecursionError):  # another JSON file is forged
+        raise ModelError(f"{folder} is damaged: one of its files is not JSON") from None
     except (KeyError, TypeError):
         raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
     except OSError as error:

@@ -13,7 +13,7 @@ from streamsvm.model.coefficients import SparseCoef, StoredCoef
 if TYPE_CHECKING:
     from streamsvm.model.model import Model
 
-_MAX_ENTRIES = 2**24  # coefficients searched at a time
+_MAX_ENTRIES = 2**24
 
 
 def strongest_features(
@@ -22,27 +22,27 @@ def strongest_features(
     """Find the features with the largest positive coefficients of each class in `classes`.
 
     Each class has up to `top` pairs of feature and coefficient, largest first; the first features win ties.
-    Features are counted after the transforms, without the constant of ``bias``. Each is a name if features
-    have names, else a number, as in LIBSVM text for text data.
+    The constant feature of ``bias`` is left out. A feature is identified by its name, or if features have no
+    names, by its number in the data, as in the LIBSVM text if the model was trained on such text.
     """
     name = feature_namer(model)
     first, last, _ = classes.indices(len(model.classes_))
     coef = model.stored_coef
     n_features = model.n_features - (model.bias is not None)
     step = len(model.classes_) if isinstance(coef, SparseCoef) else max(1, _MAX_ENTRIES // max(n_features, 1))
-    found: list[list[tuple[str | int, float]]] = []
+    result: list[list[tuple[str | int, float]]] = []
     for begin in range(first, last, step):
         end = min(begin + step, last)
         features, codes, weights = _positive(coef, begin, end)
-        inside = features < n_features
-        features, codes, weights = features[inside], codes[inside], weights[inside]
+        in_range = features < n_features
+        features, codes, weights = features[in_range], codes[in_range], weights[in_range]
         order = np.lexsort((features, -weights, codes))
         starts = np.searchsorted(codes[order], np.arange(end - begin + 1))
         for c in range(end - begin):
             best = order[starts[c] : min(starts[c] + top, starts[c + 1])]
             pairs = zip(features[best].tolist(), weights[best].tolist(), strict=True)
-            found.append([(name(feature), weight) for feature, weight in pairs])
-    return found
+            result.append([(name(feature), weight) for feature, weight in pairs])
+    return result
 
 
 def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Counts of predictions per class, and of confused pairs of classes in bounded memory."""
+"""Prediction counts for each class, and counts of confused class pairs in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from streamsvm.base.repr import Readable
 from streamsvm.errors import ModelError, SettingsError, extra, warn
 
-MEASURES = ("precision", "recall", "f1", "rows")  # columns of tables of classes
+MEASURES = ("precision", "recall", "f1", "rows")
 MAX_PAIRS = 2**20  # pairs of classes counted at a time: 16 MB
-_BUFFERED_ERRORS = 2**16  # errors between two merges of the counts
+_BUFFERED_ERRORS = 2**16
 
 
 class ClassCounts:
-    """Numbers of rows labelled, predicted, and correctly predicted as each class: int64, shape (n_classes,).
+    """Numbers of labelled `rows`, predictions and `correct` predictions of each class: int64, (n_classes,).
 
     `predicted` includes rows whose label the model does not know.
     """
@@ -35,18 +35,15 @@ class ClassCounts:
         wrong = known & ~is_correct
         self._pairs.add(labels[wrong].astype(np.int64) * k + predicted[wrong])
 
-    def add_sets(self, own: np.ndarray, predicted: np.ndarray) -> None:
-        """Count rows with label sets, given as masks of shape (n, n_classes)."""
-        self.rows += own.sum(axis=0)
+    def add_sets(self, labels: np.ndarray, predicted: np.ndarray) -> None:
+        """Count rows with label sets: masks of shape (n, n_classes)."""
+        self.rows += labels.sum(axis=0)
         self.predicted += predicted.sum(axis=0)
-        self.correct += (own & predicted).sum(axis=0)
+        self.correct += (labels & predicted).sum(axis=0)
 
     @property
     def pairs(self) -> np.ndarray:
-        """True class, predicted class and count of errors, most frequent first: int64, shape (n, 3).
-
-        Label sets have no pairs.
-        """
+        """True class, predicted class and number of errors, most frequent first: int64, shape (n, 3)."""
         codes, counts = self._pairs.most_frequent()
         return np.stack([*np.divmod(codes, len(self.names)), counts], axis=1)
 
@@ -58,17 +55,17 @@ class ClassCounts:
     @property
     def precision(self) -> np.ndarray:
         """Precision of each class; NaN for classes that are never predicted."""
-        return _share(self.correct, self.predicted)
+        return _ratio(self.correct, self.predicted)
 
     @property
     def recall(self) -> np.ndarray:
         """Recall of each class; NaN for classes without rows."""
-        return _share(self.correct, self.rows)
+        return _ratio(self.correct, self.rows)
 
     @property
     def f1(self) -> np.ndarray:
         """F1 of each class; NaN for classes among neither labels nor predictions."""
-        return _share(2 * self.correct, self.rows + self.predicted)
+        return _ratio(2 * self.correct, self.rows + self.predicted)
 
     def worst(self) -> np.ndarray:
         """Return the classes that have rows, lowest F1 first; the class with more rows wins a tie."""
@@ -83,10 +80,7 @@ class ClassCounts:
         return {"class": names, **{measure: getattr(self, measure)[codes] for measure in MEASURES}}
 
     def confusion(self) -> dict[str, Any]:
-        """Return a table of true and predicted classes, as columns: correct predictions first, then errors.
-
-        Warns if there were too many pairs to count all of them.
-        """
+        """Return columns of true class, predicted class and rows, errors last; warn if counts are too low."""
         if self.too_low:
             problem = f"counts of errors may be up to {self.too_low:,} too low, and rare pairs are left out"
             warn(f"more than {MAX_PAIRS:,} pairs of classes are confused: {problem}")
@@ -98,32 +92,31 @@ class ClassCounts:
 
 
 def records_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Convert columns to a list of rows, each a dict by column name."""
     rows = zip(*(each.tolist() for each in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def data_frame(columns: dict[str, Any]) -> Any:
     """Return columns as a DataFrame; raise `ModelError` without pandas."""
-    with extra(ModelError, "tables of classes are DataFrames of pandas, which is not installed", "pandas"):
+    with extra(ModelError, "tables of classes need pandas, which is not installed", "pandas"):
         import pandas
     return pandas.DataFrame(columns)
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    return np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator > 0)
 
 
 class ReadableByClass(Readable):
-    """Mixin for evaluations: table of the classes."""
+    """Mixin that adds the table of classes to an evaluation."""
 
-    counts: ClassCounts | None  # None without predictions
+    counts: ClassCounts | None
 
     @property
     def classes(self) -> Any:
         """Precision, recall, F1 and rows of the classes among labels or predictions, as a DataFrame."""
         if self.counts is None:
-            raise SettingsError("no sets of labels are predicted; give threshold or n_labels to evaluate")
+            raise SettingsError("no label sets were predicted; call evaluate with threshold or n_labels")
         return data_frame(self.counts.table()).set_index("class")
 
     def _facts(self) -> dict[str, Any]:
@@ -134,7 +127,7 @@ class ReadableByClass(Readable):
 class PairCounts:
     """Approximate counts of pairs in bounded memory (Misra & Gries 1982).
 
-    A count is too low by at most `too_low`, which is at most the number of added pairs / (`MAX_PAIRS` / 2).
+    Each count is too low by at most `too_low`, which never exceeds 2 / `MAX_PAIRS` times the added pairs.
     """
 
     def __init__(self) -> None:
@@ -144,7 +137,6 @@ class PairCounts:
         self._n_added = 0
 
     def add(self, codes: np.ndarray) -> None:
-        """Count pairs, each encoded as one int64."""
         if len(codes):
             self._added.append(codes)
             self._n_added += len(codes)
@@ -153,27 +145,25 @@ class PairCounts:
 
     @property
     def too_low(self) -> int:
-        """Largest possible undercount of a pair."""
         self._merge()
         return self._too_low
 
     def most_frequent(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs and counts, the largest count first; the smaller code wins a tie."""
         self._merge()
         order = np.lexsort((self._codes, -self._counts))
         return self._codes[order], self._counts[order]
 
     def _merge(self) -> None:
-        codes, at = np.unique(np.concatenate([self._codes, *self._added]), return_inverse=True)
-        weights = np.ones(len(at), np.int64)
+        codes, inverse = np.unique(np.concatenate([self._codes, *self._added]), return_inverse=True)
+        weights = np.ones(len(inverse), np.int64)
         weights[: len(self._counts)] = self._counts
         counts = np.zeros(len(codes), np.int64)
-        np.add.at(counts, at, weights)
+        np.add.at(counts, inverse, weights)
         self._added, self._n_added = [], 0
-        if len(codes) > MAX_PAIRS:  # keep half, less the largest count dropped
+        if len(codes) > MAX_PAIRS:  # keep half, and subtract the largest dropped count
             half = len(codes) - MAX_PAIRS // 2
-            lost = int(np.partition(counts, half - 1)[half - 1])
-            self._too_low += lost
-            stay = counts > lost
-            codes, counts = codes[stay], counts[stay] - lost
+            dropped = int(np.partition(counts, half - 1)[half - 1])
+            self._too_low += dropped
+            kept = counts > dropped
+            codes, counts = codes[kept], counts[kept] - dropped
         self._codes, self._counts = codes, counts

@@ -33,44 +33,40 @@ from streamsvm.settings.signature import takes
 from streamsvm.store import Store
 from streamsvm.store.addresses import copy_address
 
-_BINS = 15  # bins of the expected calibration error
+_BINS = 15
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation(ReadableByClass):
     """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
 
-    Rows of unknown labels count as wrong, but are left out of log loss, calibration error and mean cost.
+    Rows with unknown labels count as wrong, but are left out of log loss, calibration error and mean cost.
 
     Attributes
     ----------
-    n : int
-        Number of rows.
-    accuracy : float
-        Fraction of rows predicted correctly.
+    n, accuracy : int, float
+        Number of rows, and fraction of rows predicted correctly.
     top_k : dict of int to float
         Fraction of rows whose true class is among the k highest-scoring classes, by k.
     macro_f1, micro_f1 : float
-        Mean F1 of the classes among labels or predictions, and F1 over all decisions, which is the accuracy.
+        Mean F1 of the classes among labels or predictions, and F1 over all rows, which equals the accuracy.
     log_loss : float or None
-        Mean of −log of the true class's probability, infinite if one is 0 (``sparsemax``); None without
-        probabilities.
+        Mean of −log of the true class's probability, infinite if a probability is 0 (``sparsemax``).
     calibration_error : float or None
-        Expected calibration error (Guo et al. 2017, equation 3), from 15 bins of equal width of the largest
-        probability. None if the model has no probabilities.
+        Expected calibration error (Guo et al. 2017, equation 3), with 15 equally wide bins of the largest
+        probability. Like the log loss, None if the model has no probabilities.
     mean_cost : float or None
         Mean cost of the predicted class; None without a table of costs. With a tree of classes, the mean
         length of the path from the true class to the predicted class.
     sequence_accuracy : float or None
-        Fraction of sequences predicted entirely correctly; None unless it is a sequence model. Sequence
-        models have top-k accuracy for k = 1 only.
+        Fraction of sequences predicted entirely correctly; None if the model is not a sequence model.
     unlabelled : int
         Number of rows left out because they have no label.
     unknown : list of dict
-        Effect of `unknown` of `streamsvm.predict` for a calibrated model: see `Calibration`. Answered rows
-        whose label the model does not know count as wrong.
+        Effect of the parameter `unknown` of `streamsvm.predict`, as in `Calibration`, if the model is
+        calibrated. Rows with unknown labels count as wrong.
     answered : Answered or None
-        Rows, and correct rows, above each probability; None if the model has no probabilities.
+        Numbers of rows, and of correct rows, above each probability; None if the model has no probabilities.
     counts : ClassCounts
         Counts behind the tables ``classes`` and ``confusion``.
     """
@@ -91,9 +87,9 @@ class Evaluation(ReadableByClass):
 
     @property
     def confusion(self) -> Any:
-        """Number of rows of each pair of true and predicted class that occurs, as a DataFrame.
+        """Number of rows for each pair of true and predicted class, as a DataFrame.
 
-        Correct predictions come first, then errors by frequency. Rows of unknown labels are left out.
+        Correct predictions come first, then errors by frequency. Rows with unknown labels are left out.
         """
         assert self.counts is not None
         return data_frame(self.counts.confusion())
@@ -119,7 +115,7 @@ def evaluate(
     progress: bool | Progress | None = None,
     **settings: Any,
 ) -> Evaluation | LabelSetEvaluation:
-    """Compare the predictions for labelled data with its labels.
+    """Measure how well a model predicts the labels of data.
 
     Parameters
     ----------
@@ -134,16 +130,17 @@ def evaluate(
         lists, or an indicator matrix (array, sparse or DataFrame) of zeros and ones. Its classes are the
         column numbers, or the column names of a DataFrame.
     top_k : int or iterable of int, optional
-        Values of k, 1 or more, for top-k accuracy, by default 1 and, with more than 5 classes, 5. With
-        several labels per row, for precision@k, by default 1, 3 and 5.
+        Values of k, at least 1, for top-k accuracy; by default 1, and also 5 if there are more than 5
+        classes. For rows with several labels, values of k for precision@k; by default 1, 3 and 5. Sequence
+        models allow only 1.
     threshold : float, optional
         Score above which a class is predicted for rows with several labels. By default 0 for ``ovr`` and
         ``ovr2``; the scores of other losses only rank the classes.
     n_labels : int, optional
         Number of best classes to predict for rows with several labels, instead of a threshold.
     costs : path, DataFrame or array_like, shape (k, k), optional
-        Costs of predicting each class (columns) for rows of each class (rows), instead of the model's costs:
-        see `streamsvm.data.class_costs.read_costs`.
+        Cost of predicting the class of column b for the class of row a, instead of the model's costs: see
+        `streamsvm.data.class_costs.read_costs`.
     tree : path or mapping of str to str, optional
         Tree of the classes, whose path lengths are the costs: see `streamsvm.data.class_costs.read_tree`.
     memory : int or str
@@ -161,14 +158,14 @@ def evaluate(
     Raises
     ------
     ModelError, FeatureError, StoreError
-        If the model or data cannot be read, the data does not fit, or has no rows or no known labels, or a
-        score overflows.
+        If the model or data cannot be read, the data does not fit the model, or has no rows or no known
+        labels, or a score overflows.
     InputError
         If a file is malformed, a matrix has no labels, or `costs` or `tree` is unreadable or does not fit.
     SettingsError
         If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
         `n_labels`, `costs` or `tree` does not apply to the data. If both `threshold` and `n_labels`, or both
-        `costs` and `tree`, are given.
+        `costs` and `tree`, are set.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
@@ -178,50 +175,50 @@ def evaluate(
         If the model does not know labels, features or categories of the data.
     """
     model, memory = as_model(model), parse_size(memory)
-    n_workers, whole = count_workers(workers), checks.whole(1)
+    n_workers, positive = count_workers(workers), checks.whole(1)
     if threshold is not None:
         threshold = checks.FINITE.checked("threshold", threshold)
     if n_labels is not None:
-        n_labels = whole.checked("n_labels", n_labels)
+        n_labels = positive.checked("n_labels", n_labels)
     if threshold is not None and n_labels is not None:
-        raise SettingsError("threshold and n_labels both say what is predicted; leave one of them out")
+        raise SettingsError("threshold and n_labels cannot be combined; leave one of them out")
     if top_k is not None:
-        each_k = top_k if isinstance(top_k, Iterable) else [top_k]
-        top_k = sorted({whole.checked("top_k", k) for k in each_k})
+        values = top_k if isinstance(top_k, Iterable) else [top_k]
+        top_k = sorted({positive.checked("top_k", k) for k in values})
     classes = model.record["classes"]
     if costs is not None and tree is not None:
         raise wrong_setting("tree", f"must be {ONE_TABLE}")
     table = model.costs if costs is None else read_costs(costs, classes)
     if tree is not None:
         table = read_tree(tree, classes)
-    for_one = {"costs": costs, "tree": tree}
-    for_several: dict[str, Any] = {"threshold": threshold, "n_labels": n_labels}
+    one_label_options = {"costs": costs, "tree": tree}
+    label_set_options: dict[str, Any] = {"threshold": threshold, "n_labels": n_labels}
     where = str(getattr(data, "path", data)) if isinstance(data, str | os.PathLike | Store) else "the data"
     if model.transitions_ is not None and top_k not in (None, [1]):
-        raise wrong_setting("top_k", "does not apply to models of sequences, which predict one label a row")
+        raise wrong_setting("top_k", "does not apply to sequence models, which predict one label per row")
     metrics: LabelMetrics | LabelSetMetrics | None = None
-    n, asked = 0, ScoringSettings(**settings)
-    reader = RowsToScore(model, asked, memory, workers=n_workers)
+    n, options = 0, ScoringSettings(**settings)
+    reader = RowsToScore(model, options, memory, workers=n_workers)
     with contextlib.ExitStack() as stack:
         report = stack.enter_context(shown(progress))
         threads = stack.enter_context(Threads(n_workers))
-        data = copy_address(data, asked.cache, report)
+        data = copy_address(data, options.cache, report)
         for rows, _ in reader.read(data, y, groups, where):  # reading takes half of the memory
-            several = bool(len(rows.label_indptr))
+            has_label_sets = bool(len(rows.label_indptr))
             if rows.n_rows and metrics is None:
-                if several and model.transitions_ is not None:
-                    raise ModelError("models of sequences predict one label a row, and the data has several")
-                for name, value in (for_one if several else for_several).items():
+                if has_label_sets and model.transitions_ is not None:
+                    raise ModelError("sequence models predict one label per row, but the data has several")
+                for name, value in (one_label_options if has_label_sets else label_set_options).items():
                     if value is not None:
-                        have = "have" if several else "do not have"
-                        raise wrong_setting(name, f"does not apply: the rows {have} several labels each")
-                if several:
-                    metrics = LabelSetMetrics(model, top_k or [1, 3, 5], **for_several)
+                        labels = "several labels" if has_label_sets else "one label"
+                        raise wrong_setting(name, f"does not apply, because the rows have {labels} each")
+                if has_label_sets:
+                    metrics = LabelSetMetrics(model, top_k or [1, 3, 5], **label_set_options)
                 else:
                     default = [1, 5] if model.transitions_ is None and len(classes) > 5 else [1]
                     metrics = LabelMetrics(model, top_k or default, table)
-            if several and isinstance(metrics, LabelMetrics):
-                raise ModelError(f"row {n + 1} may have several labels, and the rows before have one each")
+            if has_label_sets and isinstance(metrics, LabelMetrics):
+                raise ModelError(f"row {n + 1} may have several labels, but earlier rows have one label each")
             # Ranks and probabilities take several times the memory of the scores.
             for begin, scores in model.scores(rows, memory // 32, first=n, where=where, workers=threads):
                 assert metrics is not None
@@ -229,7 +226,7 @@ def evaluate(
                 report("evaluate", n + begin + len(scores), reader.n_rows)
             n += rows.n_rows
     if metrics is None:
-        raise ModelError("the data has no rows with labels to evaluate the model on")
+        raise ModelError("the data has no labelled rows, so the model cannot be evaluated")
     if not metrics.n_known:
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     result = metrics.evaluation(n)
@@ -250,13 +247,12 @@ class LabelMetrics:
         self._hits = np.zeros(len(top_k), np.int64)
         self._counts = ClassCounts(model.record["classes"])
         self._cost = 0.0
-        self._sequences = np.zeros(2, np.int64)  # all sequences; entirely correct sequences
+        self._sequences = np.zeros(2, np.int64)
         self._answers = AnswerCounts()
         self._log_loss = 0.0
-        self._surplus = np.zeros(_BINS)  # largest probabilities minus correct predictions, by bin
+        self._surplus = np.zeros(_BINS)  # sum of largest probabilities minus number of correct rows, by bin
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
-        """Add the rows from `begin` on, given their scores."""
         labels = rows.labels[begin : begin + len(scores)]
         best = self._model.best_classes(rows, begin, scores)
         known = np.flatnonzero(labels >= 0)
@@ -277,11 +273,10 @@ class LabelMetrics:
         self._hits += int(is_correct.sum())
 
     def _add_ranks(self, scores: np.ndarray, labels: np.ndarray) -> None:
-        """Count rows of known labels whose label is among the k best."""
-        own = scores[np.arange(len(labels)), labels]
+        target = scores[np.arange(len(labels)), labels]
         # The first class wins a tie, as in argmax.
         columns = np.arange(scores.shape[1])
-        ahead = (scores > own[:, None]) | ((scores == own[:, None]) & (columns < labels[:, None]))
+        ahead = (scores > target[:, None]) | ((scores == target[:, None]) & (columns < labels[:, None]))
         rank = ahead.sum(axis=1)
         self._hits += [(rank < k).sum() for k in self._top_k]
 

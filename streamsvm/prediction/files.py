@@ -17,35 +17,34 @@ from streamsvm.base import durable
 from streamsvm.base.text import printable
 from streamsvm.errors import ModelError, Remedy, extra, wrong_setting
 
-TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".parquet": ""}  # suffixes, separators
-_LINES = ("", ".txt")  # suffixes of text
+TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".parquet": ""}
+_LINES = ("", ".txt")
 _GROUP_BYTES = 2**24  # bytes of a Parquet row group in memory
-_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # including full-width characters
+_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-Pairs = list[tuple[str | int, float]]  # features and their shares of a margin
+Pairs = list[tuple[str | int, float]]
 
 
 class Batch(NamedTuple):
     """Predictions for n rows, with k classes each."""
 
-    file: str | None  # name of the input, if there are several
+    file: str | None
     names: np.ndarray  # (n,) int64, or str objects
     codes: np.ndarray  # (n, k) int64: predicted classes, best first; n_classes for unknown rows
     scores: np.ndarray  # (n, k) dtype of the model
     probabilities: np.ndarray | None  # (n, k) float64
-    above: list[int] | None  # number of classes above the threshold in each row
+    above: list[int] | None  # number of classes above the threshold in each row; None without a threshold
     margins: np.ndarray | None  # (n,): score of the first class minus the largest other score, or NaN
     evidence: list[Pairs] | None = None  # features that contribute most to the margin of each row
 
     @property
     def values(self) -> np.ndarray:
-        """Probabilities if there are any, else scores."""
         return self.scores if self.probabilities is None else self.probabilities
 
     def without_unused(self) -> Batch:
-        """Drop the columns that no row uses, because names take more memory than scores."""
+        """Drop ranks that no row uses, because class names take more memory than scores."""
         if self.above is None:
             return self
         k = max(self.above, default=0)
@@ -54,22 +53,22 @@ class Batch(NamedTuple):
 
     def columns(self) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
         """Return the columns of a table, each with a mask of empty cells or None; labels are class codes."""
-        found: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
+        result: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
         if self.file is not None:
-            found["file"] = np.full(len(self.names), self.file, object), None
-        found["row"] = self.names, None
-        for place in range(self.codes.shape[1]):
-            ending = f"_{place + 1}" if place else ""
-            hidden = None if self.above is None else place >= np.array(self.above, np.int64)
-            found[f"label{ending}"] = self.codes[:, place], hidden
-            found[f"score{ending}"] = self.scores[:, place], hidden
+            result["file"] = np.full(len(self.names), self.file, object), None
+        result["row"] = self.names, None
+        for rank in range(self.codes.shape[1]):
+            ending = f"_{rank + 1}" if rank else ""
+            hidden = None if self.above is None else rank >= np.array(self.above, np.int64)
+            result[f"label{ending}"] = self.codes[:, rank], hidden
+            result[f"score{ending}"] = self.scores[:, rank], hidden
             if self.probabilities is not None:
-                found[f"probability{ending}"] = self.probabilities[:, place], hidden
-            if place == 0 and self.margins is not None:
-                found["margin"] = self.margins, np.isnan(self.margins)
+                result[f"probability{ending}"] = self.probabilities[:, rank], hidden
+            if rank == 0 and self.margins is not None:
+                result["margin"] = self.margins, np.isnan(self.margins)
         if self.evidence is not None:
-            found["evidence"] = np.array(list(map(_evidence_text, self.evidence)), object), None
-        return found
+            result["evidence"] = np.array(list(map(_evidence_text, self.evidence)), object), None
+        return result
 
 
 def _evidence_text(pairs: Pairs) -> str:
@@ -77,13 +76,11 @@ def _evidence_text(pairs: Pairs) -> str:
 
 
 class Sink(Protocol):
-    """Output that takes predictions batch by batch."""
-
     def write(self, batch: Batch) -> None: ...
 
 
 class Lines:
-    """Text with a line per row: labels, their scores or probabilities if `scored`, and any evidence."""
+    """Text output, one line per row: labels, with scores or probabilities if `scored`, and any evidence."""
 
     def __init__(self, file: TextIO, classes: np.ndarray, *, scored: bool) -> None:
         self._file, self._classes, self._scored = file, classes, scored
@@ -117,10 +114,7 @@ def as_cell(value: Any) -> Any:
 
 
 class CsvTable:
-    """CSV table with the columns of the batch `empty`; numbers can be read back exactly.
-
-    `as_cell` escapes names that a spreadsheet would run as formulas.
-    """
+    """CSV table with the columns of the batch `empty`; `as_cell` escapes names that look like formulas."""
 
     def __init__(self, file: TextIO, classes: np.ndarray, empty: Batch, separator: str) -> None:
         self._rows = csv.writer(file, delimiter=separator, lineterminator="\n")
@@ -139,12 +133,12 @@ class CsvTable:
             if hidden is not None:
                 shown[hidden] = ""
             columns.append(shown)
-        returns = batch.names.dtype == object and "\r" in "".join(batch.names)  # csv does not quote them
-        (self._quoted if returns else self._rows).writerows(zip(*columns, strict=True))
+        has_returns = batch.names.dtype == object and "\r" in "".join(batch.names)  # csv would not quote "\r"
+        (self._quoted if has_returns else self._rows).writerows(zip(*columns, strict=True))
 
 
 class JsonLines:
-    """Text with a JSON object per row; empty cells are null."""
+    """Text output, one JSON object per row; empty cells are null."""
 
     def __init__(self, file: TextIO, classes: np.ndarray) -> None:
         self._file, self._classes = file, classes
@@ -160,10 +154,7 @@ class JsonLines:
 
 
 class ParquetTable:
-    """Parquet file with the columns of the batch `empty`; call `close` at the end.
-
-    With several inputs, the column ``row`` is text, because names may be numbers or text.
-    """
+    """Parquet file with the columns of the batch `empty`; call `close` at the end."""
 
     def __init__(self, file: Any, classes: np.ndarray, empty: Batch) -> None:
         self._file, self._empty = file, empty
@@ -177,7 +168,7 @@ class ParquetTable:
         self._bytes = 0
 
     def write(self, batch: Batch) -> None:
-        if batch.file is not None:
+        if batch.file is not None:  # some inputs may have row names, others row numbers
             batch = batch._replace(names=np.array([str(name) for name in batch.names.tolist()], object))
         columns = {}
         for name, (values, hidden) in batch.columns().items():
@@ -193,7 +184,6 @@ class ParquetTable:
             self._write_group()
 
     def close(self) -> None:
-        """Write the last row group and the footer."""
         if self._writer is None:
             self.write(self._empty)
         self._write_group()
@@ -206,16 +196,14 @@ class ParquetTable:
 
 
 def is_table(out: Any) -> bool:
-    """Return True for a path with the suffix of a table."""
     return isinstance(out, str | os.PathLike) and Path(out).suffix.lower() in TABLES
 
 
 def check_suffix(out: str | os.PathLike[str]) -> None:
-    """Raise `SettingsError` unless a path has the suffix of a table or text file."""
     suffix = Path(out).suffix.lower()
-    in_python = '; in Python: adata.obs["predicted"] = model.predict(adata)' * (suffix == ".h5ad")
+    in_python = ', or use adata.obs["predicted"] = model.predict(adata) in Python' * (suffix == ".h5ad")
     if suffix not in (*TABLES, *_LINES):
-        remedy = Remedy(f"a table ends in {', '.join(TABLES)}, and lines in .txt or nothing{in_python}")
+        remedy = Remedy(f"use {', '.join(TABLES)} for a table, .txt or no suffix for lines{in_python}")
         raise wrong_setting("out", f"must not end in {suffix}", remedy)
 
 
@@ -223,7 +211,7 @@ def check_suffix(out: str | os.PathLike[str]) -> None:
 def open_output(
     out: str | os.PathLike[str], classes: np.ndarray, empty: Batch, *, scored: bool
 ) -> Iterator[Sink]:
-    """Open a table or text file, by the suffix of a path; the path is replaced once all is written."""
+    """Open a table or text file, according to the suffix of `out`; it replaces `out` once complete."""
     suffix = Path(out).suffix.lower()
     if suffix == ".parquet":
         with durable.replacing(Path(out)) as path, path.open("wb") as binary:
@@ -232,7 +220,7 @@ def open_output(
                 yield table
                 table.close()
             except BaseException:
-                with suppress(Exception):  # the first error is the cause
+                with suppress(Exception):
                     table.close()
                 raise
         return

@@ -16,18 +16,18 @@ from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass
 class LabelSetEvaluation(ReadableByClass):
     """Metrics of a model on rows with several labels each, as fractions.
 
-    Labels that the model does not know are left out, so a row may have none left. Metrics of predicted label
-    sets are None if neither a threshold nor `n_labels` selects the predicted classes.
+    Labels that the model does not know are left out, even if a row then has no labels. Metrics of predicted
+    label sets are None if neither a threshold nor `n_labels` selects the predicted classes.
 
     Attributes
     ----------
     n : int
         Number of rows.
     precision : dict of int to float
-        Fraction of the k highest-scoring classes that are labels of their row, by k; ties go to the first.
+        Fraction of the k highest-scoring classes that are labels of their row, by k; first classes win ties.
     ranking_loss : float
-        Mean over the rows of the fraction of pairs of a label and another class in which the label does not
-        score higher; 0 for rows with no label or all (`sklearn.metrics.label_ranking_loss`).
+        Fraction of (label, other class) pairs in which the label does not score higher, averaged over rows;
+        0 for rows with no labels or all labels (`sklearn.metrics.label_ranking_loss`).
     micro_f1, macro_f1 : float or None
         F1 over all decisions (row, class), and mean F1 of the classes among labels or predictions.
     subset_accuracy : float or None
@@ -53,48 +53,44 @@ class LabelSetEvaluation(ReadableByClass):
 
 
 class LabelSetMetrics:
-    """Running counts for a `LabelSetEvaluation`, with precision@k for the increasing values `top_k`.
-
-    At most one of `threshold` and `n_labels` is given; without either, the model's threshold applies.
-    """
+    """Running counts for a `LabelSetEvaluation`, by default with the model's threshold; `top_k` is sorted."""
 
     def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
         self._top_k = top_k
         self._threshold = model.threshold if threshold is None and n_labels is None else threshold
         self._n_labels = n_labels
         loss = model.record.get("loss")
-        self._name = "the model" if loss is None else f"a model of the loss {loss}"
+        self._name = "the model" if loss is None else f"a model with the loss {loss}"
         self._hits = np.zeros(len(top_k), np.int64)
-        self.n_known = 0  # labels known to the model
+        self.n_known = 0
         self._counts = ClassCounts(model.record["classes"])
         self._ranking_loss = 0.0
         self._exact = 0
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
-        """Add the rows from `begin` on, given their scores."""
-        own = _own_classes(rows, begin, scores)
-        order = np.argsort(-scores, axis=1, kind="stable")  # stable: the first class wins a tie
-        sorted_own = np.take_along_axis(own, order, axis=1)
-        self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
-        self._ranking_loss += _ranking_loss(np.take_along_axis(scores, order, axis=1), sorted_own)
-        self.n_known += int(own.sum())
+        is_label = _label_mask(rows, begin, scores)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        sorted_labels = np.take_along_axis(is_label, order, axis=1)
+        self._hits += [int(sorted_labels[:, :k].sum()) for k in self._top_k]
+        self._ranking_loss += _ranking_loss(np.take_along_axis(scores, order, axis=1), sorted_labels)
+        self.n_known += int(is_label.sum())
         if self._threshold is not None:
             predicted = scores > self._threshold
         elif self._n_labels is not None:
-            predicted = np.zeros_like(own)
+            predicted = np.zeros_like(is_label)
             np.put_along_axis(predicted, order[:, : self._n_labels], True, axis=1)
         else:
             return
-        self._counts.add_sets(own, predicted)
-        self._exact += int((own == predicted).all(axis=1).sum())
+        self._counts.add_sets(is_label, predicted)
+        self._exact += int((is_label == predicted).all(axis=1).sum())
 
     def evaluation(self, n: int) -> LabelSetEvaluation:
         micro = macro = exact = warning = counts = None
         if self._threshold is None and self._n_labels is None:
             warning = Message(
-                f"the scores of {self._name} only rank the classes, so it is open which of them it predicts: "
-                "F1 and subset accuracy are left out",
-                Remedy("to have them, give {} or {}", Option("threshold"), Option("n_labels")),
+                f"the scores of {self._name} only rank the classes, so no label sets are predicted, and F1 "
+                "and subset accuracy are left out",
+                Remedy("choose the labels with {} or {}", Option("threshold"), Option("n_labels")),
             )
         else:
             counts = self._counts
@@ -115,30 +111,30 @@ class LabelSetMetrics:
         )
 
 
-def _own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
+def _label_mask(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
     """Return a bool mask of the labels of each row, with the shape of `scores`."""
-    own = np.zeros(scores.shape, bool)
+    is_label = np.zeros(scores.shape, bool)
     if len(rows.label_indptr):
         ends = rows.label_indptr[begin : begin + len(scores) + 1]
-        of_row = np.repeat(np.arange(len(scores)), np.diff(ends))
-        own[of_row, rows.label_codes[ends[0] : ends[-1]]] = True
+        row_numbers = np.repeat(np.arange(len(scores)), np.diff(ends))
+        is_label[row_numbers, rows.label_codes[ends[0] : ends[-1]]] = True
     else:
         labels = rows.labels[begin : begin + len(scores)]
         known = np.flatnonzero(labels >= 0)
-        own[known, labels[known]] = True
-    return own
+        is_label[known, labels[known]] = True
+    return is_label
 
 
-def _ranking_loss(scores: np.ndarray, own: np.ndarray) -> float:
+def _ranking_loss(scores: np.ndarray, is_label: np.ndarray) -> float:
     """Sum the ranking losses of rows whose scores are sorted in descending order."""
-    n_own = own.sum(axis=1)
-    n_others = scores.shape[1] - n_own
-    counted = np.flatnonzero((n_own > 0) & (n_others > 0))
-    # A label is misordered with each non-label up to the last class of equal score.
-    others = np.cumsum(~own, axis=1, dtype=np.int32)
+    n_labels = is_label.sum(axis=1)
+    n_non_labels = scores.shape[1] - n_labels
+    counted = np.flatnonzero((n_labels > 0) & (n_non_labels > 0))
+    # A label is ranked wrongly against each non-label up to the last class with the label's score.
+    non_labels = np.cumsum(~is_label, axis=1, dtype=np.int32)
     is_last = np.ones(scores.shape, bool)
     np.not_equal(scores[:, :-1], scores[:, 1:], out=is_last[:, :-1])
     columns = np.where(is_last, np.arange(scores.shape[1], dtype=np.int32), np.int32(scores.shape[1] - 1))
     last = np.minimum.accumulate(columns[:, ::-1], axis=1)[:, ::-1]
-    wrong = np.where(own, np.take_along_axis(others, last, axis=1), 0).sum(axis=1, dtype=np.int64)
-    return float((wrong[counted] / (n_own * n_others)[counted]).sum())
+    wrong = np.where(is_label, np.take_along_axis(non_labels, last, axis=1), 0).sum(axis=1, dtype=np.int64)
+    return float((wrong[counted] / (n_labels * n_non_labels)[counted]).sum())

@@ -19,7 +19,7 @@ from streamsvm.base.threads import Threads, count_workers
 from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import ModelError, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
-from streamsvm.model.doubt import least_probability
+from streamsvm.model.doubt import probability_threshold
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction.evidence import with_evidence
 from streamsvm.prediction.files import Batch, Lines, Pairs, Sink, check_suffix, is_table, open_output
@@ -28,14 +28,14 @@ from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
 
-_UNNAMED = ""  # name of in-memory data
+_UNNAMED = ""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Predictions(Readable):
     """Best classes of each row, best first; the first class wins a tie.
 
-    With a threshold, rows have different numbers of classes, each row an array of shape (n_labels,).
+    With a threshold, the number of classes varies by row, and each row is an array of shape (n_labels,).
 
     Attributes
     ----------
@@ -44,10 +44,10 @@ class Predictions(Readable):
     labels : ndarray, shape (n, top_k), or list of n arrays, or None
         Labels in the type of `Model.classes_`; None if written to a file.
     scores : ndarray, shape (n, top_k), or list of n arrays, or None
-        Scores in the model's dtype, or with `proba` probabilities in float64; None if written to a file.
+        Scores in the model's dtype, or float64 probabilities with `proba`; None if written to a file.
     evidence : list of n lists of (str or int, float), or None
-        With `explain`, the features that contribute most to the margin of each row, and their shares of it,
-        largest first; None if written to a file.
+        With `explain`, the features that contribute most to the margin of each row, with their shares of the
+        margin, largest first; None if written to a file.
     out : Path or None
         Output file.
     """
@@ -65,7 +65,6 @@ class Predictions(Readable):
 
 
 def _first(values: np.ndarray | list[np.ndarray]) -> list[Any]:
-    """Return the values of the first rows, flattened if each row has one value."""
     rows = [row.tolist() for row in values[:5]]
     one_each = isinstance(values, np.ndarray) and values.shape[1] == 1
     return [row[0] for row in rows] if one_each else rows
@@ -102,48 +101,47 @@ def predict(
     data : path, Store, iterable of Rows, matrix, or several of these
         Data to score: a store, AnnData (also file-backed), or a file that `convert` takes, which are read in
         blocks; blocks of rows, or pairs of a block and its row names; or anything that `Model.predict` takes,
-        such as texts. Blocks have the features before the transforms. Labels are ignored. Several inputs: a
-        list of paths, or a mapping of names to data. A model of hashed text takes a list of str as texts,
-        unless one of them is an existing path.
+        such as strings. Blocks have the features before the transforms. Labels are ignored. Several inputs
+        are a list of paths, or a mapping of names to data. For a model of hashed text, a list of str contains
+        documents, unless one of the strings is an existing path.
     out : path or text file, optional
         Where to write the predictions. A file gets its name once it is complete. The suffixes ``.csv``,
-        ``.tsv``, ``.jsonl`` and ``.parquet`` give a table with the columns ``row`` (row name, or number from
-        1), ``label``, ``score``, ``margin`` (score minus the largest other score) and, with `top_k`,
+        ``.tsv``, ``.jsonl`` and ``.parquet`` select a table with the columns ``row`` (row name, or number
+        from 1), ``label``, ``score``, ``margin`` (score minus the largest other score) and, with `top_k`,
         ``label_2``, ``score_2`` and so on. Several inputs add a first column ``file``; `proba` adds a
         ``probability`` after each score. In ``.csv`` and ``.tsv``, an apostrophe precedes names that a
         spreadsheet would run as formulas: names that begin with one of ``= + - @``, a tab or a line break and
-        are not numbers. The suffix ``.txt``, no suffix, and a text file give a line per row, with the labels
-        separated by tabs.
+        are not numbers. Other output (``.txt``, no suffix, an open file) has a line of labels, separated by
+        tabs, for each row.
     top_k : int, optional
         Maximum number of best classes per row, 1 or more. By default 1, or all with `threshold`.
     threshold : float, optional
-        Score, or with `proba` probability, above which classes are predicted: any number per row. In text, a
-        row without classes is an empty line.
+        Score, or with `proba` probability, above which classes are predicted: any number of classes per row.
+        In text, a row without classes is an empty line.
     unknown : float, optional
         Accuracy, such as 0.95. Rows whose largest probability is below a threshold get `unknown_label`, with
-        the score and probability of the best class. The threshold is the smallest at which the rows given to
-        `streamsvm.calibrate` have this accuracy.
+        the score and probability of the best class. The threshold is the smallest at which the calibration
+        rows (`streamsvm.calibrate`) have this accuracy.
     unknown_label : object
-        Label of these rows, written to files as text.
+        Label of unknown rows, written to files as text.
     scores : bool
         Whether the score follows each label in the lines of `out`.
     proba : bool
-        Whether to give probabilities instead of scores, or, in tables, beside them: see
-        `Model.predict_proba`.
+        Whether to return probabilities (`Model.predict_proba`) instead of scores; tables contain both.
     explain : int, optional
-        Maximum number of features given as evidence for the first label of each row: the features with the
-        largest positive shares of its margin. The share of a feature is its value after the transforms times
-        the difference of its coefficients for the label and for the class with the largest other score. The
-        constant of ``bias`` and transitions are left out. Features have their names, or numbers as in LIBSVM
-        text; after ``hash``, numbers of its columns from 0 on. N-grams of the row name the features of texts,
-        joined by " + " if hashed to one feature. A table gets a last column ``evidence`` of text (pairs in
-        ``.jsonl``), and a line a last field.
+        Maximum number of features to return as evidence for the first label of each row: the features with
+        the largest positive shares of its margin. The share of a feature is its value after the transforms
+        times the difference between its coefficients for the label and for the class with the largest other
+        score. The constant of ``bias`` and transitions are left out. Features are identified by name, or by
+        number as in LIBSVM text; columns of ``hash`` are numbered from 0. Features of hashed text are named
+        by the row's n-grams, joined by " + " if hashes collide. The last column of tables is ``evidence``,
+        text or, in ``.jsonl``, pairs; lines have a last field.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
         As `ScoringSettings` declares them.
     groups : array_like, shape (n,), or str, optional
-        Group of each row of a matrix, for a sequence model: see `streamsvm.fit`. A store has its own.
+        Group of each row of a matrix, for a sequence model: see `streamsvm.fit`. Stores contain groups.
     force : bool
         Whether to replace the file `out`.
     workers : int, optional
@@ -151,15 +149,11 @@ def predict(
     progress : bool or callable, optional
         Whether to show a bar, or a callback, as in `streamsvm.fit`; the stage is "predict".
 
-    Returns
-    -------
-    Predictions
-
     Raises
     ------
     ModelError, FeatureError, StoreError, InputError
         If the model or data cannot be read, the data does not fit the model, or a value or score is not
-        finite. If the model lacks probabilities or a threshold for `unknown`, or `out` exists.
+        finite. If the model lacks probabilities or a threshold for `unknown`, or `out` may not be replaced.
     SettingsError
         If `top_k`, `threshold`, `unknown`, `explain` or `memory` is not valid, or `explain` is combined with
         `threshold`, or `unknown` with several labels per row.
@@ -175,21 +169,21 @@ def predict(
     if threshold is not None:
         threshold = checks.FINITE.checked("threshold", threshold)
     if is_table(out) and threshold is not None and top_k is None:
-        remedy = Remedy("say with {} how many labels a row has at most", Option("top_k"))
-        problem = f"needs top_k with {out}: the columns of a table are the same for every row"
+        remedy = Remedy("set the maximum number of labels per row with {}", Option("top_k"))
+        problem = f"needs top_k, because {out} is a table, which has the same columns for every row"
         raise wrong_setting("threshold", problem, remedy)
-    if explain is not None and any(each.name == "fourier" for each in model.transforms):
-        raise wrong_setting("explain", "needs features with a meaning, and those of fourier are random")
+    if explain is not None and any(transform.name == "fourier" for transform in model.transforms):
+        raise wrong_setting("explain", "does not apply to models with the random features of fourier")
     if explain is not None and threshold is not None:
-        raise wrong_setting("explain", "is for one label a row, threshold for several; leave one of them out")
-    # A feature of evidence takes some hundred bytes, a score 4 or 8.
+        raise wrong_setting("explain", "is for one label per row, so leave threshold out")
+    # A feature of evidence takes a few hundred bytes, a score 4 or 8 bytes.
     piece_bytes = memory // (32 if explain is None else 512 * checks.whole(1).checked("explain", explain))
     sources = _by_name(data, texts=model.takes_texts)
     path = Path(out) if isinstance(out, str | os.PathLike) else None
     if path is not None:
         durable.check_replaceable(path, ModelError, force=force)
         if path.exists() and any(os.path.samefile(path, file) for file in filter(os.path.exists, sources)):
-            raise wrong_setting("out", "names the data that is read", Remedy("give another file"))
+            raise wrong_setting("out", "is one of the input files", Remedy("choose another file"))
         check_suffix(path)
     if top_k is None:
         top_k = 1 if threshold is None else len(model.classes_)
@@ -197,16 +191,16 @@ def predict(
     if proba:
         model.check_probabilities()
     if (unknown is not None or model.transitions_ is not None) and (top_k > 1 or threshold is not None):
-        problem = "gives several labels a row; with unknown, and with models of sequences, each row has one"
+        problem = "gives several labels per row, but the setting unknown and sequence models allow one"
         raise wrong_setting("top_k" if threshold is None else "threshold", problem)
-    n_workers, asked = count_workers(workers), ScoringSettings(**settings)
+    workers, options = count_workers(workers), ScoringSettings(**settings)
     best = _Best(model, top_k, threshold, proba=proba, margins=is_table(out))
     labels, class_names = model.classes_, model.class_names
-    if (least := least_probability(model.record, unknown, unknown_label)) is not None:
+    if (cutoff := probability_threshold(model.record, unknown, unknown_label)) is not None:
         labels, class_names = np.append(labels, unknown_label), np.append(class_names, str(unknown_label))
     several, scored = len(sources) > 1, scores or proba
     with ExitStack() as stack:
-        threads = stack.enter_context(Threads(n_workers))
+        threads = stack.enter_context(Threads(workers))
         no_scores = np.zeros((0, len(model.classes_)), model.dtype)
         no_rows = Rows(*np.zeros((5, 0)))
         empty = best.batch(_UNNAMED if several else None, NO_NUMBERS, no_rows, 0, no_scores)
@@ -218,21 +212,21 @@ def predict(
             sink = Lines(out, class_names, scored=scored)
         report = stack.enter_context(shown(progress))
         count = 0
-        for file, each in sources.items():
+        for file, source in sources.items():
             first = 0
             where = "the data" if file == _UNNAMED else file
-            reader = RowsToScore(model, asked, memory, labelled=False, named=best.margins, workers=n_workers)
+            reader = RowsToScore(model, options, memory, labelled=False, named=best.margins, workers=workers)
             stage = f"predict {printable(file)}" if several else "predict"
-            each = copy_address(each, asked.cache, report)
-            for rows, names in reader.read(each, groups=groups, where=where):
+            source = copy_address(source, options.cache, report)
+            for rows, names in reader.read(source, groups=groups, where=where):
                 pieces = model.scores(rows, piece_bytes, first=first, where=where, workers=threads)
-                for begin, of_rows in pieces:
-                    end = begin + len(of_rows)
-                    batch = best.batch(file if several else None, names[begin:end], rows, begin, of_rows)
+                for begin, piece in pieces:
+                    end = begin + len(piece)
+                    batch = best.batch(file if several else None, names[begin:end], rows, begin, piece)
                     if explain is not None:
-                        batch = with_evidence(batch, model, rows, begin, of_rows, explain, reader.texts)
-                    if least is not None:
-                        batch = batch._replace(codes=model.best_classes(rows, begin, of_rows, least)[:, None])
+                        batch = with_evidence(batch, model, rows, begin, piece, explain, reader.texts)
+                    if cutoff is not None:
+                        batch = batch._replace(codes=model.best_classes(rows, begin, piece, cutoff)[:, None])
                     sink.write(batch)
                     report(stage, first + end, reader.n_rows)
                 first += rows.n_rows
@@ -252,26 +246,23 @@ class _Best:
     margins: bool
 
     def batch(self, file: str | None, names: np.ndarray, rows: Rows, begin: int, scores: np.ndarray) -> Batch:
-        """Return the best classes of the rows from `begin` on, given their scores."""
         if self.top_k == 1:
             codes = np.asarray(self.model.best_classes(rows, begin, scores)[:, None])
         else:
-            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # stable: first class wins
-        of_codes = np.take_along_axis(scores, codes, axis=1)
+            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]
+        best_scores = np.take_along_axis(scores, codes, axis=1)
         probabilities = above = None
         if self.proba:
             logarithms = self.model.log_probabilities(scores)
             probabilities = np.exp(np.take_along_axis(logarithms, codes, axis=1))
         if self.threshold is not None:
-            compared = of_codes if probabilities is None else probabilities
+            compared = best_scores if probabilities is None else probabilities
             above = (compared > self.threshold).sum(axis=1).tolist()
-        margins = _margins(scores, codes, of_codes) if self.margins else None
-        return Batch(file, names, codes, of_codes, probabilities, above, margins)
+        margins = _margins(scores, codes, best_scores) if self.margins else None
+        return Batch(file, names, codes, best_scores, probabilities, above, margins)
 
 
 class _InMemory:
-    """Output that keeps predictions in memory."""
-
     def __init__(self, classes: np.ndarray, empty: Batch) -> None:
         self._classes = classes
         self._labels: list[np.ndarray] = []
@@ -298,17 +289,17 @@ class _InMemory:
         return Predictions(n, np.concatenate(self._labels), np.concatenate(self._values), self._evidence)
 
 
-def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.ndarray:
-    """Compute the score of the first of `codes` minus the largest other score, shape (n,); NaN if none."""
+def _margins(scores: np.ndarray, codes: np.ndarray, best_scores: np.ndarray) -> np.ndarray:
+    """Subtract the largest other score from the score of the first of `codes`: (n,); NaN with one class."""
     if scores.shape[1] == 1:
         return np.full(len(scores), np.nan)
-    others = scores.copy()
-    np.put_along_axis(others, codes[:, :1], -np.inf, axis=1)
-    return np.asarray(of_codes[:, 0] - others.max(axis=1))
+    other_scores = scores.copy()
+    np.put_along_axis(other_scores, codes[:, :1], -np.inf, axis=1)
+    return np.asarray(best_scores[:, 0] - other_scores.max(axis=1))
 
 
 def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
-    """Map display names to inputs; the name is "" for a single in-memory input, or texts if `texts`."""
+    """Map display names to inputs, or "" to a single input in memory; `texts` allows a list of documents."""
     if isinstance(data, Mapping):
         return dict(data)
     if isinstance(data, str | os.PathLike):
@@ -323,9 +314,8 @@ def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
 
 
 def as_model(model: Model | str | Path) -> Model:
-    """Return the model, loaded if `model` is a path."""
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | os.PathLike):
-        raise wrong_setting("model", f"must be a Model or the path of one, not {type(model).__name__}")
+        raise wrong_setting("model", f"must be a Model or the path of a model, not {type(model).__name__}")
     return load_model(model)

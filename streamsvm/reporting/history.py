@@ -19,13 +19,13 @@ from streamsvm.run.directory import RunDir
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """Reports of a run, in order."""
+    """Settings and reports of a run, in order, with notes about damaged files."""
 
-    name: str  # name of the run in errors
+    name: str
     settings: dict[str, Any]
-    rows: list[dict[str, Any]]  # reports within the first pass, or of a run over a stream
-    passes: list[dict[str, Any]]  # reports of passes, each with its number as ``pass``
-    notes: list[str]  # one sentence for each fault of the file
+    rows: list[dict[str, Any]]  # reports on rows, within the first pass or over a stream
+    passes: list[dict[str, Any]]  # reports on passes, each with its number as ``pass``
+    notes: list[str]
 
 
 def history_of(run: Any) -> History:
@@ -35,16 +35,16 @@ def history_of(run: Any) -> History:
     """
     if isinstance(run, History):
         return run
-    result = getattr(run, "result", run)  # a model has its result
+    result = getattr(run, "result", run)
     if isinstance(result, FitResult | OnlineResult):
         return _history("the result", getattr(result, "settings", {}), result.history, [])
     if not isinstance(run, str | os.PathLike):
-        raise RunError(f"the run must be its directory or the result of a fit, not a {type(run).__name__}")
+        raise RunError(f"run must be a run directory or the result of a fit, not {type(run).__name__}")
     return read_history(Path(run))
 
 
 def read_history(path: Path) -> History:
-    """Read the history of a run directory, even while a run writes it; damaged lines only add a note."""
+    """Read the history of a run directory, which may be in use; damaged lines only add a note."""
     run = RunDir(path)
     settings, notes, lines = run.read_settings()["settings"], [], []
     try:
@@ -55,14 +55,14 @@ def read_history(path: Path) -> History:
         notes.append(f"{run.metrics} cannot be read: {durable.reason(error)}")
     records = [record for line in lines if (record := _object(line)) is not None]
     if damaged := len(lines) - len(records):
-        notes.append(f"{run.metrics}: {damaged:,} of {len(lines):,} lines are damaged, and left out")
+        notes.append(f"{run.metrics}: {damaged:,} of {len(lines):,} lines are damaged and are left out")
     return _history(str(path), settings, records, notes)
 
 
 def _history(name: str, settings: Any, lines: list[dict[str, Any]], notes: list[str]) -> History:
-    """Group report lines by event; for a repeated pass, the last line counts."""
-    of_passes = [line for line in lines if line.get("event") == "pass" and isinstance(line.get("pass"), int)]
-    passes = {line["pass"]: line for line in of_passes}
+    """Group report lines by event; if a pass was repeated, its last line is used."""
+    pass_lines = [line for line in lines if line.get("event") == "pass" and isinstance(line.get("pass"), int)]
+    passes = {line["pass"]: line for line in pass_lines}
     rows = [line for line in lines if line.get("event") == "rows"]
     return History(name, settings, rows, [passes[number] for number in sorted(passes)], notes)
 
@@ -76,31 +76,29 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def number(record: dict[str, Any], name: str) -> float | None:
-    """Return the number under `name`; None if there is none."""
     value = record.get(name)
     return value if isinstance(value, int | float) else None
 
 
 def points(records: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
-    """Return the numbers under the names `x` and `y`, from records that have both."""
-    found = [(number(record, x), number(record, y)) for record in records]
-    pairs = [(a, b) for a, b in found if a is not None and b is not None]
+    values = [(number(record, x), number(record, y)) for record in records]
+    pairs = [(a, b) for a, b in values if a is not None and b is not None]
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
 def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of the pass that made the model, or of the last pass if `model` is empty.
+    """Return the figures of the pass that produced the model, or of the last pass if `model` is empty.
 
-    `model` is the model's record. Figures that were not measured are None.
+    `model` is the record ``model.json``. Figures that were not measured are None.
     """
-    until = model.get("passes", math.inf)
-    passes = [each for each in with_seconds(history.passes) if each["pass"] <= until]
+    last_pass = model.get("passes", math.inf)
+    passes = [each for each in with_seconds(history.passes) if each["pass"] <= last_pass]
     last = (passes or history.rows or [{}])[-1]
-    found = {"passes": number(last, "pass") if passes else None}
-    found |= {name: number(last, name) for name in ("rows", "classes", "features")}
-    found |= {name: number(last, name) for name in ("valid_accuracy", "train_accuracy")}
+    figures = {"passes": number(last, "pass") if passes else None}
+    figures |= {name: number(last, name) for name in ("rows", "classes", "features")}
+    figures |= {name: number(last, name) for name in ("valid_accuracy", "train_accuracy")}
     return {
-        **found,
+        **figures,
         "relative_gap": number(of_model(last), "relative_gap"),
         "relative_gap_estimate": number(last, "relative_gap_estimate"),
         "progressive_accuracy": number((passes or [last])[0], "progressive_accuracy"),
@@ -111,10 +109,7 @@ def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_seconds(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return reports of passes with ``trained_seconds``, the training time up to the end of each pass.
-
-    It excludes the time to measure the gap, and is NaN from the first missing report on.
-    """
+    """Add ``trained_seconds``, the training time so far without measuring gaps; NaN after a missing pass."""
     total, result = 0.0, []
     for expected, record in enumerate(passes, 1):
         seconds = number(record, "seconds")

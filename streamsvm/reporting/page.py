@@ -31,19 +31,19 @@ from streamsvm.settings.scoring import TO_EVALUATE
 from streamsvm.settings.signature import takes
 from streamsvm.training.validation import open_validation
 
-_MAX_ROWS = 30  # rows of a table
+_MAX_ROWS = 30
 _CURVES: dict[str, Callable[..., Any]] = {
     "Relative gap": plot.convergence,
     "Objective": functools.partial(plot.convergence, of="objective"),
     "Accuracy": plot.accuracy,
     "Progressive accuracy": plot.progressive,
 }
-_COLUMNS = (  # columns of the table of reports
+_COLUMNS = (
     "pass", "rows", "C", "primal", "primal_estimate", "dual", "relative_gap", "relative_gap_estimate",
     "average_relative_gap", "train_accuracy", "valid_accuracy", "last_iterate_valid_accuracy",
     "progressive_accuracy", "recent_accuracy", "seconds",
 )  # fmt: skip
-_SETTINGS = {"passes": "passes at most"}  # elsewhere, passes are the completed passes
+_SETTINGS = {"passes": "maximum passes"}  # in other tables, passes are completed passes
 _Evaluation = Evaluation | LabelSetEvaluation
 
 
@@ -57,38 +57,30 @@ def report(
     force: bool = False,
     **settings: Any,
 ) -> Path:
-    """Write a report of a run as one self-contained HTML page.
+    """Write a report of a run as one self-contained HTML page; return the path of the file.
 
-    The page has figures of the model and of each pass, curves of gap, objective and accuracy, and the
-    settings. With held-out data, it adds the accuracies of the classes and of the rows with the largest
-    probabilities, and the confusion matrix. The run may be unfinished. The same run gives the same bytes.
+    The page has figures for the model and for each pass, curves of gap, objective and accuracy, and the
+    settings. Held-out data adds the accuracy of each class, the accuracy of rows above each probability, and
+    the confusion matrix. The run may be unfinished. The same run always gives the same bytes.
 
     Parameters
     ----------
-    run : path
-        Run directory.
+    run : path of a run directory
     out : path, optional
         Output file; by default ``report.html`` in the run directory, which is replaced.
-    data : as for `streamsvm.evaluate`, optional
-        Held-out data. By default the validation store of the run.
-    memory
-        As for `streamsvm.evaluate`.
+    data, memory : as for `streamsvm.evaluate`
+        Held-out data, by default the validation store of the run; memory budget.
     **settings
         As `ScoringSettings` declares them.
     force : bool
         Whether to replace `out`.
-
-    Returns
-    -------
-    Path
-        Output file.
 
     Raises
     ------
     RunError
         If there is no run, ``run.json`` is damaged, or `out` cannot be written or exists without `force`.
     ModelError, FeatureError, StoreError, InputError
-        If `data` is given, and the run has no model, or the data cannot be read or does not fit.
+        If `data` is not None, and the run has no model, or the data cannot be read or does not fit the model.
     StreamsvmError
         If matplotlib is not installed.
     """
@@ -105,13 +97,12 @@ def report(
         if out is None:
             durable.write_atomic(target, content)
         else:
-            with durable.replacing(target) as aside:
-                aside.write_bytes(content)
+            with durable.replacing(target) as temporary:
+                temporary.write_bytes(content)
     return target
 
 
 def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any]) -> _Evaluation | None:
-    """Evaluate the model on `data` or the validation store; errors of the store become notes."""
     if data is not None:
         return evaluate(run.path, data, **options)
     if not run.model.exists() or (path := history.settings.get("valid")) is None:
@@ -119,7 +110,7 @@ def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any])
     try:
         with open_validation(Settings(**history.settings)) as store:
             if store.fingerprint != run.read_settings().get("valid_fingerprint"):
-                history.notes.append(f"the validation store {path} has changed since the run was begun")
+                history.notes.append(f"the validation store {path} has changed since the run began")
             return evaluate(run.path, store, memory=options["memory"])
     except StreamsvmError as error:
         history.notes.append(f"the validation store cannot be scored: {error.message.problem}")
@@ -154,7 +145,6 @@ def _facts(facts: dict[str, Any], title: str = "") -> str:
 
 
 def _reports(records: list[dict[str, Any]]) -> str:
-    """Make the table of reports of passes or, for a stream, of rows; a long table omits the middle."""
     names = [name for name in _COLUMNS if any(each.get(name) is not None for each in records)]
     shown = records if len(records) <= _MAX_ROWS else records[:10] + records[10 - _MAX_ROWS :]
     rows = [[each.get(name) for name in names] for each in shown]
@@ -163,21 +153,20 @@ def _reports(records: list[dict[str, Any]]) -> str:
 
 
 def _classes(evaluation: _Evaluation | None) -> str:
-    """Make the table of the worst classes and, for rows with one label, the confusion matrix."""
     if evaluation is None or (counts := evaluation.counts) is None:
         return (
-            "<p>Accuracies of classes need a model, and held-out data that it predicts labels for: the "
-            "validation store of the run, or data that the report is given.</p>"
+            "<p>Accuracies of classes need a model, and held-out data with predicted labels: the validation "
+            "store of the run, or data passed to the report.</p>"
         )
     worst = counts.worst()
     shown = worst[:_MAX_ROWS]
-    taken = {}  # read in reverse, so the most frequent pair is kept
+    confused = {}  # read in reverse, so the most frequent pair is kept
     for true, predicted, count in counts.pairs[np.isin(counts.pairs[:, 0], shown)][::-1].tolist():
-        taken[true] = f"{counts.names[predicted]} ({count:,})"
+        confused[true] = f"{counts.names[predicted]} ({count:,})"
     records = records_of(counts.table(shown))
-    rows = [[*each.values(), taken.get(code)] for code, each in zip(shown.tolist(), records, strict=True)]
-    title = f"{len(shown)} of {len(worst):,} classes, the lowest F1 first"
-    table = html_table(rows, title=title, headings=["class", *MEASURES, "most often taken for"])
+    rows = [[*each.values(), confused.get(code)] for code, each in zip(shown.tolist(), records, strict=True)]
+    title = f"{len(shown)} of {len(worst):,} classes, lowest F1 first"
+    table = html_table(rows, title=title, headings=["class", *MEASURES, "most often predicted as"])
     if isinstance(evaluation, LabelSetEvaluation):
         return table
     size = plot.matrix_size(len(counts.names))
@@ -185,20 +174,20 @@ def _classes(evaluation: _Evaluation | None) -> str:
 
 
 def _svg(title: str, draw: Callable[..., Any], of: Any, size: tuple[float, float] = (3.9, 2.9)) -> str:
-    """Draw a plot as SVG; return an empty string without figures for it."""
+    """Draw a plot as SVG; return an empty string if the figures for it are missing."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # browsers have these glyphs
-        matplotlib.rcdefaults()  # ignore the user's own style
+        matplotlib.rcdefaults()
         matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": title})
         figure = Figure(figsize=size, layout="constrained")
         try:
             draw(of, figure.add_subplot()).set_title(title)
         except (RunError, ModelError):
             return ""
-        written = io.StringIO()
-        figure.savefig(written, format="svg", metadata={"Date": None})
-    svg = written.getvalue()
-    return re.sub('<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # plots on one page would share these ids
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    svg = buffer.getvalue()
+    return re.sub('<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # plots on one page would share ids

@@ -17,7 +17,7 @@ from streamsvm.settings.fit import Settings
 
 # Entries of run.json that `resume` may change without invalidating earlier commits.
 _CHANGEABLE = {
-    "settings": {*changes_of(Settings), "gap"}, "store": {"path"}, "input": {"inputs"},  # gap follows tol
+    "settings": {*changes_of(Settings), "gap"}, "store": {"path"}, "input": {"inputs"},  # gap depends on tol
 }  # fmt: skip
 
 
@@ -25,8 +25,8 @@ class RunDir:
     """Paths of the files and folders in a run directory, which need not exist, and the state of its lock.
 
     `data` and `valid` are stores that the run converted from other files. `cache` is the default folder for
-    local copies of remote data. `mark` is a file in a run that was moved to `replaced`, with the name of the
-    new run. `identity` is the digest that distinguishes runs, once ``run.json`` is read or written.
+    local copies of remote data. `mark` is a file, in a run that was moved to `replaced`, that names the new
+    run. `identity` is the digest that distinguishes runs, once ``run.json`` is read or written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -52,15 +52,14 @@ class RunDir:
         self.cache = self.path / format.CACHE
         self.mark = self.path / format.REPLACED
         self.identity: str | None = None
-        self.is_locked = False  # whether this object holds the lock
+        self.is_locked = False
 
     @classmethod
     def at(cls, path: str | os.PathLike[str] | RunDir) -> RunDir:
-        """Return the run at a path; return a `RunDir` itself, because it may hold the lock."""
+        """Return the run at a path; a `RunDir` is returned unchanged, because it may hold the lock."""
         return path if isinstance(path, RunDir) else cls(path)
 
     def duals(self, pass_number: int, first: int, part: int) -> Path:
-        """Return the path of a file of duals (see `streamsvm.run.duals`)."""
         return self.path / f"{format.DUALS}-{pass_number}-{first}-{part}.bin"
 
     def committed_weights(self, number: int) -> Path:
@@ -71,28 +70,25 @@ class RunDir:
         return os.path.lexists(self.commit)
 
     def state(self) -> list[Path]:
-        """Return the existing files of duals and committed weights."""
         return [path for path in self.path.iterdir() if format.is_state(path.name)]
 
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        others = {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY}
-        being_made = any(durable.is_temporary(name, store) for store in self.stores())
-        return name in others or being_made or format.is_state(name)
+        names = {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY}
+        is_temporary = any(durable.is_temporary(name, store) for store in self.stores())
+        return name in names or is_temporary or format.is_state(name)
 
     def stores(self) -> list[Path]:
-        """Return the paths of stores that the run may have converted."""
         return [self.data, self.valid]
 
     @property
     def replaced(self) -> Path:
-        """Path of an older run until the new run has a model."""
+        """Path to which an older run is moved until the new run has a model."""
         return Path(f"{absolute(self.path)}.old")
 
     @property
     def replaces(self) -> bool:
-        """True if an older run was moved to `replaced`; other folders there lack the mark."""
         try:
             return (self.replaced / self.mark.name).read_bytes() == self._content_of_mark
         except OSError:
@@ -103,10 +99,7 @@ class RunDir:
         return os.fsencode(os.path.basename(absolute(self.path)))
 
     def set_aside(self) -> None:
-        """Move the run to `replaced`, unless it has no model and an older run is there already.
-
-        The caller holds the lock.
-        """
+        """Move the locked run to `replaced`, unless it has no model and an older run is there already."""
         if self.replaces:
             if not self.model.exists():
                 return
@@ -123,15 +116,11 @@ class RunDir:
         except OSError as error:
             durable.remove(self.mark)
             problem = f"{self.path} cannot be moved to {self.replaced}: {durable.reason(error)}"
-            raise RunError(problem, remedy=Remedy("move what is there, or choose another folder")) from None
+            raise RunError(problem, remedy=Remedy("empty that folder, or choose another folder")) from None
         durable.sync_dir(self.replaced.parent)
 
     def remove_replaced(self) -> None:
-        """Delete the older run, if there is one.
-
-        The older run first moves into this run, so that a kill leaves nothing next to it. The next lock
-        deletes the rest.
-        """
+        """Move the older run into this run and delete it; `locked` finishes the deletion after a kill."""
         if self.replaces:
             self.replaced.rename(self.mark)
             durable.sync_dir(self.path)
@@ -140,7 +129,7 @@ class RunDir:
 
     def clear(self, kept: Collection[Path] = ()) -> None:
         """Delete everything except the lock and `kept`."""
-        durable.remove(self.settings)  # first, so that after a crash the rest does not look like a run
+        durable.remove(self.settings)  # first, so a half-deleted folder does not look like a run
         durable.sync_dir(self.path)
         for path in self.path.iterdir():
             if path not in (self.lock, *kept):
@@ -148,76 +137,69 @@ class RunDir:
         durable.sync_dir(self.path)
 
     def stores_among(self, paths: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
-        """Return the stores of this run that are among `paths`."""
-        given = {absolute(path) for path in paths if path is not None}
-        return [store for store in self.stores() if absolute(store) in given]
+        inputs = {absolute(path) for path in paths if path is not None}
+        return [store for store in self.stores() if absolute(store) in inputs]
 
     def find_stores(self, record: dict[str, Any]) -> None:
-        """Update the paths of converted stores in a record, because the run may have been moved.
-
-        The setting ``valid`` stays None if the hold-out store was only for a search.
-        """
-        made = record.get("files") or {}
-        if self.data.stem in made:
+        """Update the paths of converted stores in a record, because the run may have been moved."""
+        converted = record.get("files") or {}
+        if self.data.stem in converted:
             record["store"]["path"] = [absolute(self.data)]
-        if self.valid.stem in made and record["settings"]["valid"] is not None:
+        # The setting is None if only a search used the hold-out store.
+        if self.valid.stem in converted and record["settings"]["valid"] is not None:
             record["settings"]["valid"] = absolute(self.valid)
 
     def is_being_tuned(self) -> bool:
         """Return True if this run is a trial of `streamsvm.tune`, or an unfinished search."""
         search = self.path.parent.parent / format.TUNING_JSON
-        is_tried = self.path.parent.name == format.TRIALS and search.exists()
-        return is_tried or (not self.settings.exists() and (self.tuning.exists() or self.trials.exists()))
+        is_trial = self.path.parent.name == format.TRIALS and search.exists()
+        return is_trial or (not self.settings.exists() and (self.tuning.exists() or self.trials.exists()))
 
     def continues(self) -> Remedy:
         """Return the remedy for a stopped run: resume, tune with the same arguments, or fit again."""
         if self.is_being_tuned():
-            return Remedy("{} goes on, with the same arguments", Call("tune"))
+            return Remedy("continue with {} and the same arguments", Call("tune"))
         if not self.settings.exists():
             return Remedy("fit again")
-        return Remedy("{} continues", Call("resume", self.path))
+        return Remedy("continue with {}", Call("resume", self.path))
 
     def clean_up(self) -> None:
-        """Delete files that are not needed once there is a model: weights, trials, and an older run."""
         weights = (self.weights, self.average_delta, self.sparse_weights)
         for path in (*weights, self.trials):
             durable.remove(path)
         self.remove_replaced()
 
     def read_settings(self) -> dict[str, Any]:
-        """Read and check ``run.json``.
-
-        Raises `RunError` if the file is missing, is damaged, or has another version.
-        """
+        """Read ``run.json``; raise `RunError` if it is missing, is damaged, or has another version."""
         try:
             record = format.read_sealed(self.settings, RunError, Remedy("fit again"))
         except FileNotFoundError:
             if self.is_being_tuned():
-                problem = f"{self.path} has no model yet: settings were being tried"
+                problem = f"{self.path} has no model yet: its search for settings has not finished"
                 raise RunError(problem, remedy=self.continues()) from None
             if not self.path.exists():
-                raise RunError(f"{self.path}: nothing is there; check the path") from None
+                raise RunError(f"{self.path} does not exist; check the path") from None
             if self.data.exists():
-                problem = f"{self.path} is not a run yet: its data are converted, and no training has begun"
+                problem = f"{self.path} is not a run yet: its data is converted, but training has not begun"
                 force = [Option("force", True)] if self.replaces else []
-                again = Call("fit", self.data, (Option("out", self.path), *force))
-                raise RunError(problem, remedy=Remedy("{} trains on them", again)) from None
+                fit_call = Call("fit", self.data, (Option("out", self.path), *force))
+                raise RunError(problem, remedy=Remedy("start training with {}", fit_call)) from None
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
         except NotADirectoryError:
-            raise RunError(f"{self.path} is not a run: a run is a folder") from None
+            raise RunError(f"{self.path} is not a run: it is not a folder") from None
         except OSError as error:
             raise RunError(f"{self.settings} cannot be read: {durable.reason(error)}") from None
         if record.get("version") != format.RUN_VERSION:
             raise RunError(
-                f"{self.path} has run format {record.get('version')}, this program writes and resumes "
-                f"{format.RUN_VERSION}; use the version of streamsvm that made it, or fit again"
+                f"{self.path} has run format {record.get('version')}, but this version of streamsvm reads "
+                f"format {format.RUN_VERSION}; use the version that wrote the run, or fit again"
             )
         self.identity = identity(record)
         return record
 
     def read_tuning(self) -> dict[str, Any]:
         """Read the record of a search by `streamsvm.tune`; raise `RunError` if it is damaged."""
-        return format.read_sealed(self.tuning, RunError, Remedy("{} begins anew", Option("force", True)))
+        return format.read_sealed(self.tuning, RunError, Remedy("start again with {}", Option("force", True)))
 
     def write_settings(self, record: dict[str, Any]) -> None:
         text = json.dumps(format.sealed(record), indent=2)
@@ -226,18 +208,17 @@ class RunDir:
 
 
 def names_of_files(record: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the names of the input files of each converted store; "-" for a pipe."""
-    made = record.get("files") or {}
-    return {store: [file["name"] if file else "-" for file in each["files"]] for store, each in made.items()}
+    files = record.get("files") or {}
+    return {store: [file["name"] if file else "-" for file in each["files"]] for store, each in files.items()}
 
 
 def identity(record: dict[str, Any]) -> str:
     """Return the digest of all entries of ``run.json`` that never change during a run."""
-    kept = {name: value for name, value in record.items() if name != "valid_fingerprint"}
+    fixed = {name: value for name, value in record.items() if name != "valid_fingerprint"}
     for part, names in _CHANGEABLE.items():
-        if isinstance(kept.get(part), dict):
-            kept[part] = {name: value for name, value in kept[part].items() if name not in names}
-    return format.json_digest(kept)
+        if isinstance(fixed.get(part), dict):
+            fixed[part] = {name: value for name, value in fixed[part].items() if name not in names}
+    return format.json_digest(fixed)
 
 
 @contextlib.contextmanager
@@ -252,8 +233,8 @@ def locked(run: RunDir) -> Iterator[None]:
             durable.remove(run.mark)  # left by a run that was moved back, or by an older run
             yield
     except OSError as error:
-        then = run.continues()
-        remedy = Remedy(f"then {then.words}", *then.parts)
+        continuing = run.continues()
+        remedy = Remedy(f"resolve this, then {continuing.words}", *continuing.parts)
         raise RunError(f"{error.filename or run.path}: {durable.reason(error)}", remedy=remedy) from error
     finally:
         run.is_locked = False
@@ -273,19 +254,16 @@ def check_place(run: RunDir) -> None:
 def replacing(
     run: RunDir, paths: Iterable[str | os.PathLike[str] | None], *, force: bool
 ) -> Iterator[RunDir]:
-    """Add a note about the older run to errors of the run that replaces it.
-
-    Raises `RunError` if an input in `paths` belongs to a run that `force` moves aside.
-    """
+    """Add a note on the older run to errors; raise `RunError` if `force` would move an input in `paths`."""
     if force and (run.model.exists() or run.has_commit):
         for path in (Path(absolute(path)) for path in paths if path is not None):
             if any(Path(absolute(each)) in (path, *path.parents) for each in (run.path, run.replaced)):
-                raise RunError(f"{path} belongs to the run that is to be replaced; choose another folder")
+                raise RunError(f"{path} belongs to the run that would be replaced; choose another folder")
     try:
         yield run
     except BaseException as error:
         if run.replaces and not run.model.exists():
-            error.add_note(f"the older run is in {run.replaced} until the new one has a model")
+            error.add_note(f"the older run is in {run.replaced} until the new run has a model")
         raise
 
 
@@ -293,11 +271,9 @@ def replacing(
 def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
     """Create the folder of a new run, unless it exists, and hold its lock; delete nothing.
 
-    With `force`, an existing run with a model or a commit is moved aside.
-
-    Raises `RunError` if the folder cannot be created, contains other files, or is in use by another process.
-    Without `force`, an existing run also raises `RunError`, and so does a run that is being tuned, unless
-    `by_tune`.
+    With `force`, an existing run with a model or a commit is moved aside. Raises `RunError` if the folder
+    cannot be created, contains other files, or is in use by another process. Without `force`, an existing
+    run also raises `RunError`, and so does a run that is being tuned, unless `by_tune`.
     """
     check_place(run)
     _make_folder(run)
@@ -314,11 +290,11 @@ def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None
     with locked(run):
         is_trained = run.settings.exists()
         if not force and (is_trained or (not by_tune and (run.tuning.exists() or run.trials.exists()))):
-            goes_on = Call("resume", run.path) if is_trained else Call("tune")
-            remedy = Remedy("{} continues it, {} replaces it", goes_on, Option("force", True))
-            raise RunError(f"{run.path} is a run already", remedy=remedy)
+            call = Call("resume", run.path) if is_trained else Call("tune")
+            remedy = Remedy("continue it with {}, or replace it with {}", call, Option("force", True))
+            raise RunError(f"{run.path} is already a run", remedy=remedy)
         if not force and run.replaces and not (by_tune and run.is_being_tuned()):
-            remedy = Remedy("{} replaces it, or move it", Option("force", True))
+            remedy = Remedy("replace it with {}, or move it", Option("force", True))
             raise RunError(f"{run.replaced} is a run that was being replaced", remedy=remedy)
         yield
 
@@ -334,10 +310,7 @@ def _make_folder(run: RunDir) -> None:
 def claimed(
     run: RunDir, *, force: bool, by_tune: bool = False, kept: Collection[Path] = ()
 ) -> Iterator[None]:
-    """Enter the folder of a new run like `entered`, and clear it except for the cache and `kept`.
-
-    The files of `streamsvm.tune` also stay, unless `force`.
-    """
+    """Enter a run like `entered`; delete all but `kept`, the cache and, without `force`, files of `tune`."""
     with entered(run, force=force, by_tune=by_tune):
         tuning = () if force else (run.tuning, run.tuned, run.trials)
         run.clear([run.cache, *tuning, *kept])

@@ -1,6 +1,6 @@
-"""Duals of a pass, in memory and in files, each with duals of one block.
+"""Duals of a pass, in memory and in files; each file has duals of one block of rows.
 
-A file consists of the number of rows and of duals (int64), the rows (int32, in any order, relative to the
+A file consists of the numbers of rows and of duals (int64), the rows (int32, in any order, relative to the
 first row of the block), counts (int32, duals per row), values (float32 or float64) and ids (uint8, uint16 or
 uint32). The manifest names each file with its checksum. Files without an entry in the manifest are never
 read. A resumed run overwrites or deletes the leftovers of a crash, so files need not be renamed.
@@ -36,17 +36,16 @@ class DualFormat(NamedTuple):
     """Storage format of the duals of rows."""
 
     values_dtype: np.dtype
-    ids_dtype: np.dtype  # ids usually are classes
-    n_ids: int = 1  # one per class, except with the loss ``chain``
+    ids_dtype: np.dtype
+    n_ids: int = 1  # exclusive upper limit of the ids, which usually are classes
     max_duals: int = 1  # maximum number of non-zero duals per row (see `Loss`)
-    distinct_ids: bool = True  # whether the ids of a row are distinct
+    distinct_ids: bool = True
 
     @property
     def entry_bytes(self) -> int:
         return self.values_dtype.itemsize + self.ids_dtype.itemsize
 
     def new_buffer(self, entries: int, n_rows: int) -> DualBuffer:
-        """Return an empty buffer for `entries` new duals of up to `n_rows` rows."""
         return DualBuffer(
             np.empty(entries, self.ids_dtype),
             np.empty(entries, self.values_dtype),
@@ -57,10 +56,10 @@ class DualFormat(NamedTuple):
 
 
 class DualFile(NamedTuple):
-    """File of duals of one pass."""
+    """File of duals: number `part` of the files of the block that begins with row `first`."""
 
-    first: Count  # first row of the block, in data order
-    part: Count  # number of the file within the block
+    first: Count
+    part: Count
     sum: FileSum
 
 
@@ -81,10 +80,10 @@ class PassDuals:
     ) -> None:
         self._format = format
         self._run, self._pass = run, pass_number
-        self._most = self._left = held_bytes
+        self._max_bytes = self._free_bytes = held_bytes
         # Keys are the first rows of blocks.
         self._files: dict[int, list[DualFile]] = {}
-        self._held: dict[int, list[RowDuals]] = {}
+        self._pending: dict[int, list[RowDuals]] = {}
         self._matrices: dict[int, np.ndarray] = {}
         self._unsynced: list[Path] = []
         for file in files:
@@ -95,59 +94,52 @@ class PassDuals:
         return tuple(itertools.chain.from_iterable(self._files.values()))
 
     def append_duals(self, first: int, duals: RowDuals) -> None:
-        """Append new duals of rows in the block that begins with row `first`."""
-        self._left -= sum(array.nbytes for array in duals)
-        if self._left >= 0:
-            self._held.setdefault(first, []).append(duals.copy())
+        self._free_bytes -= sum(array.nbytes for array in duals)
+        if self._free_bytes >= 0:
+            self._pending.setdefault(first, []).append(duals.copy())
         else:
-            self._write_held()
+            self._write_pending()
             self._write(first, [duals])
 
     def append_matrix(self, first: int, duals: np.ndarray) -> None:
-        """Keep the duals of all rows of a block as a matrix in memory."""
         self._matrices[first] = duals
 
     def matrix(self, first: int, n_rows: int) -> np.ndarray | None:
-        """Return the duals of rows from `first` on as one matrix, joined from several blocks if necessary.
+        """Return the duals of `n_rows` rows, starting at `first`, as one matrix joined from all their blocks.
 
-        If `append_matrix` has not kept all of these rows, all matrices become lists, for `segment`, and None
-        is returned.
+        If a row has no matrix, convert all matrices to lists, which `segment` reads, and return None.
         """
         parts = [each for _, each in _between(self._matrices, first, n_rows)]
         if len(parts) > 1 and sum(map(len, parts)) == n_rows:
-            whole = new_matrix(n_rows, parts[0].shape[1], parts[0].dtype)
-            self._matrices = {first: np.concatenate(parts, out=whole)}
-        found = self._matrices.get(first)
-        if found is not None and len(found) == n_rows:
-            return found
+            merged = new_matrix(n_rows, parts[0].shape[1], parts[0].dtype)
+            self._matrices = {first: np.concatenate(parts, out=merged)}
+        matrix = self._matrices.get(first)
+        if matrix is not None and len(matrix) == n_rows:
+            return matrix
         self._list_matrices()
         return None
 
     def segment(self, first: int, n_rows: int) -> OldDuals:
-        """Return the duals of rows from `first` on; rows without duals have a count of 0.
-
-        If the range covers several blocks or files, duals are copied; duals in a single file are views of it.
+        """Return the duals of `n_rows` rows, starting at `first`: copies, or views of a single file.
 
         Raises `RunError` if a file is damaged, or its numbers would make kernels access memory out of bounds.
         """
-        files, held = _between(self._files, first, n_rows), _between(self._held, first, n_rows)
-        parts = [(begin, self._read(file, first + n_rows)) for begin, some in files for file in some]
-        parts += [(begin, duals) for begin, some in held for duals in some]
+        files, pending = _between(self._files, first, n_rows), _between(self._pending, first, n_rows)
+        parts = [(begin, self._read(file, first + n_rows)) for begin, group in files for file in group]
+        parts += [(begin, duals) for begin, group in pending for duals in group]
         shifted = [duals._replace(rows=duals.rows + np.int32(begin - first)) for begin, duals in parts]
         old = joined(shifted or [RowDuals.of_buffer(self._format.new_buffer(0, 0))]).in_block(n_rows)
         # The first call, without rows, loads the kernel before training starts.
-        seen = np.zeros(self._format.n_ids, np.int64)
-        if self._run is not None and self._format.distinct_ids and repeats_class(old, seen):
-            problem = (
-                f"duals of pass {self._pass} from row {first} on are damaged: two duals of one class in a row"
-            )
+        scratch = np.zeros(self._format.n_ids, np.int64)
+        if self._run is not None and self._format.distinct_ids and repeats_class(old, scratch):
+            problem = f"the duals of pass {self._pass} from row {first} are damaged: a row has a class twice"
             raise RunError(f"{self._run.path}: {problem}")
         return old
 
     def commit(self) -> tuple[DualFile, ...]:
         """Write and sync all duals, and return all files; their names are not yet durable."""
         self._list_matrices()
-        self._write_held()
+        self._write_pending()
         for path in self._unsynced:
             durable.sync_tree(path)
         self._unsynced.clear()
@@ -155,18 +147,18 @@ class PassDuals:
 
     def _list_matrices(self) -> None:
         for first, matrix in self._matrices.items():
-            self._held.setdefault(first, []).extend(to_lists(matrix, self._format.ids_dtype))
+            self._pending.setdefault(first, []).extend(to_lists(matrix, self._format.ids_dtype))
         self._matrices.clear()
 
     def _path(self, first: int, part: int) -> Path:
         assert self._run is not None
         return self._run.duals(self._pass, first, part)
 
-    def _write_held(self) -> None:
-        for first, parts in self._held.items():
+    def _write_pending(self) -> None:
+        for first, parts in self._pending.items():
             self._write(first, parts)
-        self._held.clear()
-        self._left = self._most
+        self._pending.clear()
+        self._free_bytes = self._max_bytes
 
     def _write(self, first: int, parts: list[RowDuals]) -> None:
         files = self._files.setdefault(first, [])
@@ -180,14 +172,13 @@ class PassDuals:
     def _read(self, file: DualFile, end: int) -> RowDuals:
         """Map a file of a block that ends before row `end`, and check the numbers that kernels rely on.
 
-        The checksum is not verified here, because this process wrote the file, or verified it during
-        recovery.
+        The checksum is not verified, because this process wrote the file or verified it during recovery.
         """
         path, format = self._path(file.first, file.part), self._format
         content = mapped(path)
         n_rows, n_duals = content[:16].view(np.int64).tolist() if len(content) >= 16 else (-1, -1)
         if min(n_rows, n_duals) < 0 or len(content) != 16 + 8 * n_rows + n_duals * format.entry_bytes:
-            raise RunError(f"{path} is damaged: impossible sizes")
+            raise RunError(f"{path} is damaged: its sizes are not valid")
         values_at, ids_at = 16 + 8 * n_rows, len(content) - n_duals * format.ids_dtype.itemsize
         rows, counts = content[16:values_at].view(np.int32).reshape(2, n_rows)
         ids = content[ids_at:].view(format.ids_dtype)
@@ -197,10 +188,9 @@ class PassDuals:
             and counts.sum(dtype=np.int64) == n_duals
             and ids.max(initial=0) < format.n_ids
         ):
-            raise RunError(f"{path} is damaged: impossible numbers")
+            raise RunError(f"{path} is damaged: its numbers are not valid")
         return RowDuals(rows, counts, ids, content[values_at:ids_at].view(format.values_dtype))
 
 
 def _between(parts: dict[int, Any], first: int, n_rows: int) -> list[tuple[int, Any]]:
-    """Return (first row, part) for parts whose first row is in a range."""
     return [(begin, part) for begin, part in parts.items() if first <= begin < first + n_rows]

@@ -27,9 +27,8 @@ from streamsvm.transforms import Transform, records_of
 class RunFiles:
     """Storage of a training: a run directory locked by this process, or memory if `run` is None.
 
-    Commits are made at the interval `every`, and only to a run directory. `held_bytes` is memory for the
-    duals of two passes over a single block, and for a joined copy of one of them. Duals that fit are written
-    only by commits.
+    Commits are made to a run directory, at the interval `every`. `held_bytes` is the memory for the duals of
+    two passes, and for a joined copy of one pass. Duals that fit are written only by commits.
 
     Attributes
     ----------
@@ -52,12 +51,12 @@ class RunFiles:
         self.run = run
         self.path = None if run is None else run.path
         self.every = every or Interval(10**9)
-        self._held_bytes = math.inf if run is None else held_bytes // 3  # for the duals of one pass
+        self._held_bytes = math.inf if run is None else held_bytes // 3
         self.warnings: list[str] = []
         self._format = duals
-        self._duals: dict[int, PassDuals] = {}  # by pass
+        self._duals: dict[int, PassDuals] = {}
         self._committed = RunPosition()
-        self._lines: list[bytes] = []  # metrics that the next commit appends
+        self._lines: list[bytes] = []
 
     def recover(self) -> RunPosition | None:
         """Truncate the files to the last commit, and return its position; None before the first commit."""
@@ -68,7 +67,6 @@ class RunFiles:
         return position
 
     def restore(self, storage: WeightStorage) -> None:
-        """Read the committed weights, if any, into `storage`, whose weights must be zero."""
         if self.run is not None and self._committed.weights is not None:
             storage.restore(self.run.committed_weights(self._committed.weights_number))
 
@@ -78,7 +76,7 @@ class RunFiles:
         return self.new_duals(position, pass_number)
 
     def new_duals(self, position: RunPosition, pass_number: int) -> PassDuals:
-        """Return the duals of a pass, to append to; they initially have the files in `position`."""
+        """Return the duals of a pass for appending; initially, they consist of the files in `position`."""
         if pass_number not in self._duals:
             files = position.duals.get(pass_number, ())
             self._duals[pass_number] = PassDuals(self._format, self.run, pass_number, files, self._held_bytes)
@@ -139,17 +137,17 @@ class RunFiles:
     ) -> str:
         """Save the model, and delete duals, weights and other files that are no longer needed.
 
-        The parameters are described in `streamsvm.model.serialization.save_model`. `saved` is called with the
-        model's folder before files are deleted, which can take minutes. Returns the folder; "" in memory.
+        See `streamsvm.model.serialization.save_model` for the parameters. `saved` is called with the model's
+        folder before files are deleted, because that can take minutes. Returns the folder, or "" in memory.
         """
         if self.run is None:
             coef, transforms = coefficients.stored(), transforms or ()
             record = {**record, "transforms": records_of(transforms)}
             self.model = Model(coef, record, names, transforms, costs, coefficients.transitions)
             return ""
-        folder, keep = self.run.model, functools.partial(self._keep_calibration, self.run.model)
+        folder, complete = self.run.model, functools.partial(self._keep_calibration, self.run.model)
         save_model(
-            folder, coefficients, record, names=names, complete=keep, transforms=transforms, costs=costs
+            folder, coefficients, record, names=names, complete=complete, transforms=transforms, costs=costs
         )
         saved(str(folder))
         self.run.clean_up()
@@ -157,15 +155,15 @@ class RunFiles:
         return str(folder)
 
     def _keep_calibration(self, model: Path, folder: Path) -> None:
-        """Copy the old model's calibration to the new one; warn instead if coefficients differ."""
+        """Copy the calibration of the old model to the new model, or warn if their coefficients differ."""
         old, new = saved_record(model), saved_record(folder)
         if format.TEMPERATURE not in old:
             return
         if old.get(format.SUMS) == new[format.SUMS]:
-            kept = {name: old[name] for name in (format.TEMPERATURE, format.ANSWERED) if name in old}
-            write_record(folder, new | kept)
+            calibration = {name: old[name] for name in (format.TEMPERATURE, format.ANSWERED) if name in old}
+            write_record(folder, new | calibration)
         else:
             self.warnings.append(
-                "the model was calibrated before it was trained further; to have probabilities, calibrate it "
-                "again"
+                "training continued after the calibration of the model, so the new model is not calibrated; "
+                "calibrate it again"
             )

@@ -14,24 +14,23 @@ from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.model.serialization import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
 
-# Time unit of the average (see `Weights`). The length of a stream is unknown and not needed: visit t changes
-# the average's delta by (t / unit)² Δw, and float32 can represent this factor and its inverse up to t =
-# 2**45.
+# Time unit of the average (see `Weights`). The length of a stream is not needed: row t adds (t / unit)² times
+# its weight change to the average delta. Float32 holds this factor and its inverse up to t = 2**45.
 TIME_UNIT = 2.0**20
 
-_COPIED_BYTES = 2**24  # bytes per copy when columns are added
+_COPIED_BYTES = 2**24
 
 
 class GrowingWeights(DenseWeights):
-    """Weights and their average's delta in memory-mapped files that grow.
+    """Weights and their average delta (see `Weights`) in memory-mapped files that grow.
 
     The files are longer than needed, and sparse, so features whose weights never changed take no disk space.
-    A new class takes one of the padding columns, which are zero. When none is left, the files are rewritten
-    with at least twice the columns.
+    A new class takes one of the padding columns, which are zero. If no padding column is left, the files are
+    rewritten, usually with twice as many columns.
 
     `shape` is the initial number of features and columns; 0 columns means the minimum. `paths` are the files
-    of the weights and of the average's delta; existing files are replaced. Raises `PlanError` if no file can
-    hold the weights, or the disk has no room for their model.
+    of the weights and of the average delta; existing files are replaced. Raises `PlanError` if the weights
+    exceed the maximum size of a file, or the disk lacks room for their model.
     """
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype, paths: tuple[Path, Path]) -> None:
@@ -50,7 +49,6 @@ class GrowingWeights(DenseWeights):
 
     @property
     def in_use(self) -> Weights:
-        """Weights of the features in use."""
         n, weights = self._n_features, self.weights
         return weights._replace(current=weights.current[:n], average_delta=weights.average_delta[:n])
 
@@ -60,29 +58,29 @@ class GrowingWeights(DenseWeights):
         needed = padded_classes(n_classes, self._dtype)
         self._check(n_features, max(columns, needed), n_classes)
         if needed > columns:
-            most = LARGEST_FILE // (max(n_features, 1) * self._dtype.itemsize)
-            wider = padded_classes(max(needed, min(2 * columns, most)), self._dtype)
+            max_columns = LARGEST_FILE // (max(n_features, 1) * self._dtype.itemsize)
+            wider = padded_classes(max(needed, min(2 * columns, max_columns)), self._dtype)
             self._n_features = n_features
             self._add_columns(wider if columns > VECTOR_BYTES // self._dtype.itemsize else needed)
             rows, columns = self.weights.current.shape
         if n_features > rows:
-            most = LARGEST_FILE // (columns * self._dtype.itemsize)
-            spare = 1 if self._is_reserved else 2  # room for new features takes no disk until it is used
-            self._map((max(n_features, min(spare * rows, most)), columns))
+            max_rows = LARGEST_FILE // (columns * self._dtype.itemsize)
+            factor = 1 if self._is_reserved else 2  # room for new features takes no space until it is used
+            self._map((max(n_features, min(factor * rows, max_rows)), columns))
         self._n_features = n_features
 
     def begin_average(self) -> None:
-        """Do nothing, because the average of a stream starts at its first row, with a delta of zero."""
+        """Do nothing, because the average of a stream starts at its first row, with an average delta of 0."""
 
     def _check(self, n_features: int, columns: int, n_classes: int) -> None:
         size = n_features * columns * self._dtype.itemsize
         if size > LARGEST_FILE:
             raise PlanError(
                 f"the weights of {n_features:,} features and {n_classes:,} classes take {size:.1e} bytes, "
-                "more than a file can",
+                "more than a file can hold",
                 remedy=Remedy("hash the features with {}", Option("transform", "hash=24")),
             )
-        size = n_features * n_classes * self._dtype.itemsize  # size of the model
+        size = n_features * n_classes * self._dtype.itemsize
         check_room(self._paths[0].parent, size, n_features, n_classes)
 
     def _map(self, shape: tuple[int, int]) -> None:

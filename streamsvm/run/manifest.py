@@ -31,30 +31,30 @@ class StreamPosition:
     """Additional state of a run over a stream; `label_groups` is the state of a `LabelGroups`."""
 
     place: dict[str, Any] | None = None  # position in the input; None at the beginning
-    classes: list[str] = dataclasses.field(default_factory=list)  # in the order of their codes
+    classes: list[str] = dataclasses.field(default_factory=list)
     norms: tuple[float, int] = (0.0, 0)  # sum and count of the first 1,000 squared norms, to choose C
     label_groups: list[list[float]] = dataclasses.field(default_factory=lambda: [[], [], []])
-    n_features: int = 0  # largest feature so far, plus one
+    n_features: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class RunPosition:
-    """Progress of a run, with all state that the rest of the run depends on."""
+    """Progress of a run, with all state that resuming depends on."""
 
-    passes_done: int = 0  # passes trained and reported
-    blocks_done: int = 0  # blocks trained in the next pass; if all, the pass is not yet reported
+    passes_done: int = 0
+    blocks_done: int = 0  # blocks trained so far in the next pass; the pass is reported after all blocks
     tally: tuple[float, ...] = (0.0,) * N_TALLIES  # sums over the current pass (see `kernels.tally`)
-    history: tuple[dict[str, Any], ...] = ()  # report of each completed pass
-    duals: dict[int, tuple[DualFile, ...]] = dataclasses.field(default_factory=dict)  # files per pass
+    history: tuple[dict[str, Any], ...] = ()
+    duals: dict[int, tuple[DualFile, ...]] = dataclasses.field(default_factory=dict)
     weights: FileSum | None = None  # file of the weights; None before the first commit
     weights_number: int = 0  # number of that file, which increases from commit to commit
-    weights_shape: tuple[int, int] = (0, 0)  # features, columns
-    metrics_length: int = 0  # committed bytes of ``metrics.jsonl``
-    dual_scale: float = 1.0  # factor that the next pass has applied to weights and duals of the last pass
+    weights_shape: tuple[int, int] = (0, 0)
+    metrics_length: int = 0
+    dual_scale: float = 1.0  # factor by which the next pass multiplied the weights and duals of the last pass
     start: float = 0.0  # initial dual of every row, divided by the cost of the row
     average_pass: int = 0  # last pass at which an average was started; 0 if none
-    seconds: float = 0.0  # training time before the current pass
-    pass_seconds: float = 0.0  # training time in the current pass
+    seconds: float = 0.0
+    pass_seconds: float = 0.0
     reported: tuple[int, int] = (0, 0)  # rows, and correct predictions, at a stream's last line of metrics
     stream: StreamPosition | None = None
 
@@ -63,13 +63,11 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPos
     """Commit `position` and the weights, and return the position with the file of the weights.
 
     The caller has synced the files of duals, and the metrics up to their length in `position`. If a commit
-    fails, the previous commit stays valid.
-
-    Raises `RunError` if a number in `position` is not finite, or the manifest is too large, and `OSError` if
-    a file cannot be written.
+    fails, the previous commit stays valid. Raises `RunError` if a number in `position` is not finite, or the
+    manifest is too large, and `OSError` if a file cannot be written.
     """
     number = position.weights_number + 1
-    while os.path.lexists(path := run.committed_weights(number)):  # left by a failed commit
+    while os.path.lexists(path := run.committed_weights(number)):
         number += 1
     written = write_summed(path, storage.state())
     durable.sync_tree(path)
@@ -79,30 +77,27 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPos
     manifest = finite_json(run.path, record, seal=True).encode()
     if len(manifest) > durable.MAX_RECORD_BYTES:
         raise RunError(
-            f"{run.path}: the record of classes and passes in a commit takes {len(manifest):,} bytes, more "
-            f"than the {durable.MAX_RECORD_BYTES:,} that can be read again",
+            f"{run.path}: the classes and passes of a commit take {len(manifest):,} bytes, more than the "
+            f"maximum of {durable.MAX_RECORD_BYTES:,} bytes",
             remedy=Remedy("use shorter labels, fewer classes, or a larger {}", Option("memory")),
         )
     durable.sync_dir(run.path)  # the manifest relies on these names
     durable.write_atomic(run.commit, manifest)
-    with contextlib.suppress(OSError):  # the next commit tries again
+    with contextlib.suppress(OSError):
         prune(run, position)
     return position
 
 
 def finite_json(path: Path | None, numbers: Any, *, seal: bool = False) -> str:
-    """Encode nested lists and dicts as JSON, with a checksum if `seal`.
-
-    Raises `RunError` if a number is infinite or NaN.
-    """
+    """Encode as JSON, with a checksum if `seal`; raise `RunError` if a number is infinite or NaN."""
     try:
         return json.dumps(format.sealed(numbers) if seal else numbers, allow_nan=False)
     except ValueError:  # infinity or NaN, which JSON lacks
         remedy = "scale the values of the data to about 1, or lower C"
         if path is None:
             raise RunError("the objective is no longer finite", remedy=Remedy(remedy)) from None
-        anew = Remedy(f"{remedy}, and begin anew with {{}}", Option("force", True))
-        raise RunError(f"{path}: the objective is no longer finite", remedy=anew) from None
+        restart = Remedy(f"{remedy}, and start again with {{}}", Option("force", True))
+        raise RunError(f"{path}: the objective is no longer finite", remedy=restart) from None
 
 
 def prune(run: RunDir, *positions: RunPosition) -> None:
@@ -121,38 +116,36 @@ def _files_of(run: RunDir, position: RunPosition) -> Iterator[tuple[Path, FileSu
 
 
 def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
-    """Truncate the run's files to the last commit, and return its position and warnings about losses.
+    """Restore the run's files to the last commit, and return its position and warnings about lost data.
 
     The position is None if nothing was committed; the run then starts from the beginning. If metrics are
-    missing, the file is truncated to whole lines.
-
-    Raises `RunError` if the commit is damaged or cannot be read, which does not prove damage.
+    missing, the file is truncated to whole lines. Raises `RunError` if the commit is damaged or unreadable.
     """
     if not run.has_commit:
         durable.remove(run.metrics)
         prune(run)
         # A model implies that there were commits.
-        return None, [f"the commits of {run.path} are gone; it began anew"] if run.model.exists() else []
+        return None, [f"the commits of {run.path} are missing; it restarted"] if run.model.exists() else []
     try:
         position = read_commit(run)
     except RunError as error:
-        raise RunError(f"{error.message}; fit again") from None
+        raise RunError(f"{error.message}; restore the file, or fit again") from None
     except OSError as error:
-        message = f"{error.filename or run.commit} cannot be read: {durable.reason(error)}; then repeat"
-        raise RunError(message) from error
+        message = f"{error.filename or run.commit} cannot be read: {durable.reason(error)}"
+        raise RunError(message, remedy=Remedy("resolve this, then repeat the command")) from error
     length, warnings = position.metrics_length, []
     with durable.open_file(run.metrics, "a+b") as file:
         if (size := file.tell()) < length:
-            warnings = [f"{run.metrics} is cut short: {size:,} of {length:,} bytes; the model lacks nothing"]
+            warnings = [f"{run.metrics} is cut short: {size:,} of {length:,} bytes; the model is complete"]
             file.seek(0)
             length = file.read().rfind(b"\n") + 1
         file.truncate(length)
-    prune(run, position)  # leftovers of a crash
+    prune(run, position)
     return dataclasses.replace(position, metrics_length=length), warnings
 
 
 def read_commit(run: RunDir, *, verify: bool = True) -> RunPosition:
-    """Return the committed position, after checking the manifest and, if `verify`, the files that it names.
+    """Return the committed position after checking the manifest and, if `verify`, the files that it names.
 
     Raises `RunError` for any damage, and `OSError` if the operating system cannot read an existing file.
     """
@@ -162,7 +155,7 @@ def read_commit(run: RunDir, *, verify: bool = True) -> RunPosition:
         if manifest.get("version") != format.RUN_VERSION:
             raise RunError(f"{path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
         if manifest.get("run") != run.identity:
-            raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")
+            raise RunError(f"{run.settings} and {path} belong to different runs")
         position: RunPosition = decode(RunPosition, manifest)
         for file, written in _files_of(run, position) if verify else ():
             written.check(file)

@@ -1,4 +1,4 @@
-"""File format of committed weights: the non-zero parts of arrays."""
+"""File format of committed weights: segments, which are runs of non-zero pages of the arrays."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from streamsvm.base import durable
 from streamsvm.errors import RunError
 
 PAGE_BYTES = 2**12  # zero pages are not written
-_PIECE_BYTES = 2**20  # bytes checked and written at a time
+_PIECE_BYTES = 2**20
 HEADER = 3  # int64 numbers before a segment: array number, first element, length
 
 
 def pieces(array: np.ndarray, path: Path | None) -> Iterator[slice]:
-    """Yield slices of the elements of an array, skipping holes of the file that it is mapped from."""
+    """Yield slices of the elements of an array, skipping holes in the file that it is mapped from."""
     for begin, end in _data(path, array.nbytes):
         for at in range(begin, end, _PIECE_BYTES):
             yield slice(at // array.itemsize, min(at + _PIECE_BYTES, end) // array.itemsize)
 
 
 def _data(path: Path | None, n_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of the first `n_bytes` of a file, in whole pages, skipping holes."""
+    """Yield byte ranges that cover the first `n_bytes` of a file in whole pages, except for holes."""
     if path is None:
         yield 0, n_bytes
         return
@@ -39,7 +39,7 @@ def _data(path: Path | None, n_bytes: int) -> Iterator[tuple[int, int]]:
                 begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
                 hole = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # only a hole is left
+                if error.errno == errno.ENXIO:
                     return
                 if error.errno != errno.EINVAL:
                     raise
@@ -49,18 +49,18 @@ def _data(path: Path | None, n_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def rows_in_use(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> np.ndarray:
-    """Return ascending ranges of rows that cover all data of arrays with equal numbers of columns."""
-    found, columns = [[0, 0]], arrays[0][0].shape[1]
+    """Return ascending row ranges that cover all data in arrays with equal numbers of columns."""
+    ranges, columns = [[0, 0]], arrays[0][0].shape[1]
     for part in heapq.merge(*(pieces(*each) for each in arrays), key=lambda part: part.start):
         begin, end = part.start // columns, -(-part.stop // columns)
-        if begin > found[-1][1]:
-            found.append([begin, end])
-        found[-1][1] = max(found[-1][1], end)
-    return np.array(found)
+        if begin > ranges[-1][1]:
+            ranges.append([begin, end])
+        ranges[-1][1] = max(ranges[-1][1], end)
+    return np.array(ranges)
 
 
 def state_of(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> Iterator[np.ndarray]:
-    """Yield a header and the elements of each segment, which is a run of non-zero pages."""
+    """Yield a header and the elements of each segment."""
     for number, (array, path) in enumerate(arrays):
         flat, page = array.reshape(-1), PAGE_BYTES // array.itemsize
         for part in pieces(array, path):
@@ -78,15 +78,14 @@ def restore_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
     """Read the segments of a file with a verified checksum into arrays of zeros."""
     with durable.named(path), durable.open_file(path) as file:
         while header := file.read(8 * HEADER):
-            segment = _place(path, header, arrays)
+            segment = _destination(path, header, arrays)
             if file.readinto(segment.data) != len(segment):  # type: ignore[attr-defined]
-                raise RunError(f"{path} is damaged: impossible numbers")
+                raise RunError(f"{path} is damaged: its numbers are not valid")
 
 
-def _place(path: Path, header: bytes, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the bytes of the segment that a header describes."""
+def _destination(path: Path, header: bytes, arrays: Sequence[np.ndarray]) -> np.ndarray:
     if len(header) == 8 * HEADER:
         number, begin, n = np.frombuffer(header, np.int64).tolist()
         if 0 <= number < len(arrays) and 0 <= begin <= begin + n <= arrays[number].size:
             return arrays[number].reshape(-1)[begin : begin + n].view(np.uint8)
-    raise RunError(f"{path} is damaged: impossible numbers")
+    raise RunError(f"{path} is damaged: its numbers are not valid")

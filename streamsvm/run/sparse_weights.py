@@ -1,9 +1,9 @@
 """Weights with a sparse row per feature, for very many classes.
 
 A feature that occurs in c rows has at most c * (duals of a row + 1) non-zero weights: 2,000 of 17,000 if c is
-200. In a matrix, these weights would be spread over nearly every page of the feature's row, and each visit
-would score thousands of zeros. A sparse row therefore stores only the classes with a weight, until there are
-many (see `streamsvm.kernels.sparse_rows`). docs/measurements/engine.md has measurements.
+200 and a row has 9 duals. In a matrix, these weights would be spread over nearly every page of the feature's
+row, and each visit of a row would process thousands of zeros. A sparse row therefore stores only classes with
+non-zero weights, unless they are many (see `streamsvm.kernels.sparse_rows` and docs/measurements/engine.md).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from streamsvm.run.segments import HEADER
 from streamsvm.run.sums import mapped
 from streamsvm.run.weights import WeightStorage, check_mapped, map_array
 
-_PART_ENTRIES = 2**16  # entries copied at a time
+_PART_ENTRIES = 2**16
 
 
 class SparseWeights(WeightStorage):
     """Weights as sparse rows in memory, or in a memory-mapped file if they outgrow it.
 
     `columns` is the number of classes, padded to whole vectors, and `time_unit` is the time unit of the
-    average (see `Weights`). `average` says whether an average can be kept. Rows that exceed `most_bytes` move
-    to the new file `path`, which a run never resumes from. Without `path`, memory is unlimited.
+    average (see `Weights`), which can be kept if `average` is True. Rows that exceed `max_bytes` move to the
+    new file `path`, which is not used for resuming. Without `path`, memory is unlimited.
     """
 
     sparse_rows: SparseRows
@@ -53,21 +53,21 @@ class SparseWeights(WeightStorage):
         dtype: np.dtype,
         time_unit: float,
         path: Path | None = None,
-        most_bytes: int = 0,
+        max_bytes: int = 0,
         *,
         average: bool,
     ) -> None:
-        nothing = np.zeros((0, columns), dtype)
-        self.weights = Weights(nothing, nothing.copy(), time_unit)
+        empty = np.zeros((0, columns), dtype)
+        self.weights = Weights(empty, empty.copy(), time_unit)
         self.sparse_rows = SparseRows.create(n_features, columns, dtype, average=average)
-        self._columns, self._path, self._most_bytes = columns, path, most_bytes
+        self._columns, self._path, self._max_bytes = columns, path, max_bytes
         self._in_file = False
         if path is not None:
             path.unlink(missing_ok=True)
 
     @staticmethod
     def size(n_features: int, columns: int) -> int:
-        """Return the bytes in memory besides the entries: extents, scratch."""
+        """Return the bytes of memory besides the entries: extents and scratch arrays."""
         return n_features * 3 * 8 + 9 * columns
 
     @property
@@ -86,15 +86,15 @@ class SparseWeights(WeightStorage):
         n = max(needed, 2 * len(old))
         if self._path is None:
             pool = map_array(None, (1, n), old.dtype)[0]
-        elif needed * old.itemsize <= self._most_bytes:
+        elif needed * old.itemsize <= self._max_bytes:
             # Allocated in full to avoid copies; unused pages take no memory.
-            pool = map_array(None, (1, self._most_bytes // old.itemsize), old.dtype)[0]
+            pool = map_array(None, (1, self._max_bytes // old.itemsize), old.dtype)[0]
         else:
             pool = map_array(self._path, (1, n), old.dtype, fresh=not self._in_file)[0]
             check_mapped([(self._path, pool[None])], 1)
         if not self._in_file:
             pool[:used] = old[:used]
-        self._in_file = self._path is not None and needed * old.itemsize > self._most_bytes
+        self._in_file = self._path is not None and needed * old.itemsize > self._max_bytes
         self.sparse_rows = self.sparse_rows._replace(pool=pool, classes=pool.view(f"u{pool.itemsize}"))
 
     def begin_average(self) -> None:
@@ -114,10 +114,10 @@ class SparseWeights(WeightStorage):
         rows = self.sparse_rows
         for numbers in _parts_of_rows(rows):
             sizes = np.ascontiguousarray(rows.extents[numbers, 1])
-            found = np.empty((int(sizes.sum()), rows.width), rows.pool.dtype)
-            gather_entries(rows, numbers, found)
-            yield np.array([len(numbers), len(found), 0])
-            yield from (numbers, sizes, found)
+            values = np.empty((int(sizes.sum()), rows.width), rows.pool.dtype)
+            gather_entries(rows, numbers, values)
+            yield np.array([len(numbers), len(values), 0])
+            yield from (numbers, sizes, values)
 
     def restore(self, path: Path) -> None:
         content, at = mapped(path), 0
@@ -126,10 +126,10 @@ class SparseWeights(WeightStorage):
             nonlocal at
             end = at + n * np.dtype(dtype).itemsize
             if not 0 <= at <= end <= len(content):
-                raise RunError(f"{path} is damaged: impossible sizes")
-            found = np.frombuffer(content[at:end].tobytes(), dtype)
+                raise RunError(f"{path} is damaged: its sizes are not valid")
+            array = np.frombuffer(content[at:end].tobytes(), dtype)
             at = end
-            return found
+            return array
 
         while at < len(content):
             n, n_entries, _ = take(np.int64, HEADER).tolist()
@@ -146,10 +146,10 @@ class SparseWeights(WeightStorage):
             and sizes.sum() == len(entries)
             and ((entries[:, 0] >= 0) & (entries[:, 0] < columns)).all()
         ):
-            raise RunError(f"{path} is damaged: impossible numbers")
+            raise RunError(f"{path} is damaged: its numbers are not valid")
         keys = np.repeat(np.arange(len(numbers)) * columns, sizes) + entries[:, 0].astype(np.int64)
         if len(np.unique(keys)) < len(entries):  # kernels have no room for duplicate classes
-            raise RunError(f"{path} is damaged: a class twice in a row")
+            raise RunError(f"{path} is damaged: a row has a class twice")
         self.reserve(int(most_places(rows, sizes, columns)))
         scatter_entries(self.sparse_rows, numbers, sizes, entries)
 
@@ -162,7 +162,6 @@ class SparseWeights(WeightStorage):
 
 
 def _parts_of_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
-    """Yield the numbers of the non-empty rows, in parts of about `_PART_ENTRIES` entries."""
     numbers = np.flatnonzero(sparse_rows.extents[:, 1])
     ends, begin = np.cumsum(sparse_rows.extents[numbers, 1]), 0
     while begin < len(numbers):
@@ -173,15 +172,12 @@ def _parts_of_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
 
 
 class _Spread:
-    """Adapter of sparse rows, or their average, for `Coefficients`."""
-
     def __init__(self, sparse_rows: SparseRows, average_scale: float) -> None:
         self.shape = (len(sparse_rows.extents), len(sparse_rows.marks))
         self.dtype = sparse_rows.pool.dtype
         self._rows, self._scale = sparse_rows, average_scale
 
     def dense(self, begin: int, end: int) -> np.ndarray:
-        """Return the weights of a range of features as a dense array."""
         spread = np.empty((end - begin, self.shape[1]), self.dtype)
         spread_rows(self._rows, begin, self._scale, spread)
         return spread
@@ -189,7 +185,7 @@ class _Spread:
 
 @kernel
 def spread_rows(sparse_rows, first, average_scale, spread):
-    """Write the weights, or their average, of features from `first` on into the rows of `spread`."""
+    """Write the weights, or average weights, of consecutive features from `first` to rows of `spread`."""
     columns = spread.shape[1]
     scale = spread.dtype.type(average_scale)
     for r in range(len(spread)):

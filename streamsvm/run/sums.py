@@ -14,7 +14,7 @@ from streamsvm.base import durable
 from streamsvm.base.decode import Count
 from streamsvm.errors import RunError
 
-_PIECE_BYTES = 2**20  # bytes read or written at a time
+_PIECE_BYTES = 2**20
 
 
 class FileSum(NamedTuple):
@@ -32,7 +32,7 @@ class FileSum(NamedTuple):
         if length < self.length:
             raise RunError(f"{path} is cut short: {length:,} of {self.length:,} bytes")
         if (length, crc) != self:
-            raise RunError(f"{path} is damaged: wrong checksum")
+            raise RunError(f"{path} is damaged: its checksum does not match")
 
 
 def write_summed(path: Path, arrays: Iterable[np.ndarray]) -> FileSum:
@@ -54,7 +54,6 @@ def write_summed(path: Path, arrays: Iterable[np.ndarray]) -> FileSum:
 
 
 def mapped(path: Path) -> np.ndarray:
-    """Memory-map a file, and return its bytes."""
     with durable.named(path), durable.open_file(path) as file:
         length = os.fstat(file.fileno()).st_size  # an empty file cannot be mapped
         return np.asarray(np.memmap(file, np.uint8, "r")) if length else np.zeros(0, np.uint8)

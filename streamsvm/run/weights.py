@@ -29,13 +29,11 @@ _HUGE_PAGE = 2**21
 def map_array(
     path: Path | None, shape: tuple[int, int], dtype: np.dtype, *, fresh: bool = True
 ) -> np.ndarray:
-    """Return an array of zeros in the file `path`, or in memory if `path` is None.
+    """Return an array of zeros mapped from the file `path`, or in memory if `path` is None.
 
     With ``fresh=False``, the file keeps its content and is only extended. Pages that stay zero take no disk
-    space. Some file systems (tmpfs) allocate pages on reading; there, the full size is reserved at once.
-
-    If the file is larger than memory, the operating system writes changed pages to disk repeatedly, which
-    exceeds all other disk writes of a fit.
+    space. Some file systems (tmpfs) allocate pages on reading; there, the full size is reserved at once. If
+    the file exceeds memory, the operating system writes changed pages to disk over and over.
     """
     size = shape[0] * shape[1] * dtype.itemsize
     if path is None:
@@ -44,7 +42,7 @@ def map_array(
         # Page-aligned for 64-byte vectors; private, so that it counts as memory of this process.
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE") and size >= _HUGE_PAGE:  # fewer page faults and TLB misses
-            with contextlib.suppress(OSError):  # not supported by the system
+            with contextlib.suppress(OSError):
                 memory.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(memory, dtype).reshape(shape)
     with durable.open_file(path, "wb" if fresh else "r+b") as file:
@@ -62,7 +60,6 @@ def map_array(
 
 
 def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
-    """Return True if reading a hole of a mapped file allocates disk space; tests the last page."""
     if durable.free_bytes(path) < mmap.PAGESIZE:  # reading might kill the process
         return hasattr(os, "posix_fallocate")
     before = os.fstat(descriptor).st_blocks
@@ -73,8 +70,8 @@ def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
 class WeightStorage:
     """Base class of the storage of a learner's weights.
 
-    `weights` has the form that kernels take, and any method may replace it. `sparse_rows` has the sparse
-    rows, or is None if the weights are a matrix. `work` records the work of cluster workers in the pass.
+    `weights` has the form that kernels take, and any method may replace it. `sparse_rows` is None if the
+    weights are a matrix. `work` records the work of cluster workers in the current pass.
     """
 
     weights: Weights
@@ -91,7 +88,7 @@ class WeightStorage:
         raise NotImplementedError
 
     def make_room(self, rows: Rows, i: int) -> None:
-        """Make room for all changes that a visit of row `i` may make."""
+        """Make room for all weights that a visit of row `i` may change."""
 
     def grow(self, n_features: int, n_classes: int) -> None:
         """Make room for `n_features` features and `n_classes` classes."""
@@ -133,9 +130,9 @@ class WeightStorage:
 class DenseWeights(WeightStorage):
     """Weights in a matrix of fixed shape, in memory or in memory-mapped files.
 
-    `shape` is the number of features, and of classes padded to whole vectors. `time_unit` is the time unit of
-    the average (see `Weights`). `paths` has the file of the weights; by default they are in memory. An
-    average can be kept, in memory, if `average` is True.
+    `shape` is (features, classes padded to whole vectors); `time_unit` is that of the average (`Weights`).
+    `paths` names the file of the weights; by default, they are in memory. An average can be kept, in memory,
+    if `average` is True.
     """
 
     def __init__(
@@ -176,11 +173,11 @@ class DenseWeights(WeightStorage):
 
     def _arrays(self) -> list[tuple[np.ndarray, Path | None]]:
         """Return the weights and, if any, their average's delta, each with its file."""
-        found = itertools.zip_longest(self.in_use[:2], self._paths)
-        return [(array, path) for array, path in found if len(array)]
+        pairs = itertools.zip_longest(self.in_use[:2], self._paths)
+        return [(array, path) for array, path in pairs if len(array)]
 
     def _used(self) -> np.ndarray:
-        """Return ascending ranges of features that cover all weights outside holes of the files."""
+        """Return ascending ranges of features that cover all weights outside holes in the files."""
         if not self._paths or not self.n_features:
             return np.array([[0, self.n_features]])
         return rows_in_use(self._arrays())
@@ -208,28 +205,26 @@ class DenseWeights(WeightStorage):
         return Coefficients(weights.current, columns, delta, average_scale or 0.0, self._used())
 
 
-def check_mapped(arrays: Iterable[tuple[Path, np.ndarray]], n_rows: int, most: int = 2**63) -> None:
+def check_mapped(arrays: Iterable[tuple[Path, np.ndarray]], n_rows: int, max_bytes: int = 2**63) -> None:
     """Raise `RunError` unless the disk has room for writing `n_rows` more rows of each mapped file.
 
-    A mapped file is sparse, and a page takes disk space when it is first written. On a full disk the
-    operating system kills the process by a signal, so call this function before writing.
-
-    `arrays` has files in one run directory, and the arrays of shape (n, columns) mapped from them. Deleted
-    files, whose mappings stay valid, are skipped. `most` limits the bytes that are written.
+    A page of a mapped file takes disk space when it is first written, and on a full disk, that kills the
+    process by a signal. `arrays` pairs files in one run directory with the arrays of shape (n, columns)
+    mapped from them. Deleted files are skipped. `max_bytes` limits the bytes that are written.
     """
     needed = 0
     for path, array in arrays:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except FileNotFoundError:
             continue
-        pages = array.strides[0] // mmap.PAGESIZE + 2  # pages that a row can touch
-        needed += max(min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks), 0)
-        needed = min(needed, most)
+        pages = array.strides[0] // mmap.PAGESIZE + 2
+        needed += max(min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * status.st_blocks), 0)
+        needed = min(needed, max_bytes)
         if needed > (free := durable.free_bytes(path)):
-            then = RunDir(path.parent).continues()
+            continuing = RunDir(path.parent).continues()
             raise RunError(
-                f"{path}: the disk has {format_size(free)} left, and the weights may need "
+                f"{path}: the disk has {format_size(free)} left, but the weights may need "
                 f"{format_size(needed)} more",
-                remedy=Remedy(f"free some space, then {then.words}", *then.parts),
+                remedy=Remedy(f"free some space, then {continuing.words}", *continuing.parts),
             )

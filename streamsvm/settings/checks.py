@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from streamsvm.base.text import absolute, as_python_value, check_local, parse_size
 from streamsvm.errors import SettingsError, wrong_setting
 
-GIVEN = "given"  # placeholder for a Python object given instead of a file
+GIVEN = "given"  # placeholder for a Python object passed instead of a file
 LARGEST = 2**63 - 1  # compiled code takes int64
 
 
@@ -25,18 +25,18 @@ class Check(NamedTuple):
     accepts : str
         Type of the argument as Python source.
     wanted : str
-        Valid values, as text that completes "must be ...".
+        Description of the valid values that completes "must be ...".
     take : callable
         Function that validates and converts a value. It raises `TypeError`, `ValueError` or `OverflowError`
         for an invalid value.
     option : type or callable
-        Type of the command-line option, or a parser of its text.
+        Type of the command-line option, or a function that parses its text.
     metavar : str
         Placeholder for the value in the help of a command.
     choices : tuple of str
         Valid values, if they are few.
     repeated : bool
-        Whether several values are allowed: a sequence, or an option given several times.
+        Whether several values are allowed, as a sequence or by repeating the option.
     """
 
     accepts: str
@@ -56,7 +56,7 @@ class Check(NamedTuple):
 
 
 def whole(least: int = 0, most: int = LARGEST) -> Check:
-    """Return the check of a whole number in ``[least, most]``."""
+    """Return a check for whole numbers in ``[least, most]``."""
 
     def take(value: Any) -> int:
         number = operator.index(value)
@@ -95,7 +95,7 @@ POSITIVE = _real("positive and finite", lambda value: 0 < value < math.inf)
 NUMBER = _real("a number", lambda value: True)
 FINITE = _real("a finite number", math.isfinite)
 ACCURACY = _real("an accuracy between 0 and 1, such as 0.95", lambda value: 0 < value < 1)
-NOT_NEGATIVE = _real("a number, 0 or more", lambda value: value >= 0)
+NOT_NEGATIVE = _real("a number of at least 0", lambda value: value >= 0)
 FLAG = _instance(bool, "True or False")
 TEXT = _instance(str, "text")
 SIZE = Check("int | str", "a size", parse_size, parse_size, "SIZE")
@@ -115,13 +115,13 @@ def one_of(*choices: str) -> Check:
 
 
 def or_word(word: str, check: Check) -> Check:
-    """Return a check that also accepts a word."""
+    """Return a check that accepts `word` and whatever `check` accepts."""
 
     def parse(text: str) -> Any:
         try:
             return text if text == word else check.option(text)
         except ValueError:
-            return text  # rejected by `take`
+            return text
 
     return Check(
         f'{check.accepts} | Literal["{word}"]',
@@ -133,7 +133,7 @@ def or_word(word: str, check: Check) -> Check:
 
 
 def several(check: Check) -> Check:
-    """Return the check of one or several values; the single values are checked where they are used."""
+    """Return a check for one or several values; it does not check each value, which the caller must do."""
 
     def take(value: Any) -> tuple[Any, ...]:
         value = value.tolist() if hasattr(value, "tolist") else value

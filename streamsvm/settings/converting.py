@@ -20,7 +20,7 @@ class ConvertSettings(DataSettings, ReadingSettings):
     """Settings of `streamsvm_converters.convert`, documented there."""
 
     dtype: Annotated[str, checks.one_of("float16", "float32", "float64")] = setting(
-        "Precision of the values; float16 is only for dense values, which are computed in float32.",
+        "Precision of the values; float16 is only for dense values, and computations then use float32.",
         default="float32", group="Computing",
     )  # fmt: skip
     shuffle: bool = setting("Shuffle the rows, or keep the order of the input.", default=True)
@@ -39,8 +39,8 @@ class ConvertSettings(DataSettings, ReadingSettings):
     unseen_label: str = _as_in_store("unseen_label")
     weights: Annotated[str | None, checks.or_word("-", checks.PATH)] = setting(
         "Weights of the rows, one number per line, in the order of the input.",
-        "Rows that are skipped also need a weight.",
+        "Skipped rows need a weight, too.",
     )  # fmt: skip
-    groups: bool = setting("Keep qid: fields; the rows of a group stay together, in order.", default=False)
+    groups: bool = setting("Keep qid: fields; rows with the same qid stay together, in order.", default=False)
     hold_out_by: str | None = as_in(Settings, "hold_out_by", check=checks.TEXT, details="")
     join: str = _as_in_store("join")

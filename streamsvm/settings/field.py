@@ -18,14 +18,14 @@ from typing import Annotated, Any
 from streamsvm.errors import wrong_setting
 from streamsvm.settings.checks import FLAG, TEXT, Check
 
-STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
+STORE, MATRIX, ESTIMATOR = range(3)
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Facts about a setting, except its name.
+    """Declaration of a setting, without its name.
 
-    By default, trainings on a store and `tune` take a setting; trainings on a matrix, the estimator and
+    By default, trainings on a store and `tune` accept a setting; trainings on a matrix, the estimator and
     `resume` do not.
 
     Attributes
@@ -40,14 +40,14 @@ class Setting:
     group : str
         Heading of the option in the help of a command.
     scope : {STORE, MATRIX, ESTIMATOR}
-        Trainings that take the setting: on a store only; also on a matrix in memory; also by
+        Trainings that accept the setting: on a store only; also on a matrix in memory; also by
         `StreamSVMClassifier`, as a parameter.
     instead : str
-        Advice for a matrix, if its training does not take the setting.
+        Remedy in the error if the setting is used with a matrix, but does not apply to it.
     searched : bool
-        Whether `streamsvm.tune` chooses the setting, or defines it in another way.
+        Whether `streamsvm.tune` chooses the setting, or declares it differently.
     loss_default : object
-        Default for the few losses and solvers that have this parameter.
+        Default of a parameter that only few losses or solvers have.
     changeable : str
         Description of a new value for `resume`; empty if a run cannot change the setting.
     """
@@ -58,7 +58,7 @@ class Setting:
     details: str = ""
     group: str = ""
     scope: int = STORE
-    instead: str = "leave it out, or give a file"
+    instead: str = "leave it out, or pass a file"
     searched: bool = False
     loss_default: Any = None
     changeable: str = ""
@@ -76,12 +76,12 @@ def setting(help: str, details: str = "", *, default: Any = None, **facts: Any) 
 
 
 def as_in(settings: type, name: str, **facts: Any) -> Any:
-    """Return a field with the declaration of a setting of another class, except for some `facts`."""
+    """Return a field with the declaration of `name` in another class, in which `facts` replace entries."""
     return setting(**{**vars(declared(settings)[name]), **facts})
 
 
 def _declared(settings: type) -> dict[str, Setting]:
-    """Return the settings of a class that users can give, by name."""
+    """Return the declarations of the settings of a class, by name; other fields are internal."""
     hints = typing.get_type_hints(settings, include_extras=True)
     fields = (each for each in dataclasses.fields(settings) if each.metadata)
     return {each.name: Setting(**{"check": _check_of(hints[each.name]), **each.metadata}) for each in fields}
@@ -91,7 +91,6 @@ declared: Callable[[type], dict[str, Setting]] = functools.cache(_declared)
 
 
 def _check_of(hint: Any) -> Check:
-    """Return the check of an ``Annotated`` type, of bool or of text."""
     if typing.get_origin(hint) is Annotated:
         return typing.get_args(hint)[1]  # type: ignore[no-any-return]
     return FLAG if hint is bool else TEXT

@@ -21,9 +21,9 @@ from streamsvm.settings.reading import DataSettings
 from streamsvm.settings.rules import check_combinations
 
 AUTO = "auto"
-BALANCED = "balanced"  # value of class_weight
-NONE = "none"  # value of sample_weight and transform
-CLASSES, ROWS = "classes", "rows"  # values of split
+BALANCED = "balanced"
+NONE = "none"
+CLASSES, ROWS = "classes", "rows"
 
 _model, _training, _weights, _labels, _features, _computing, _cores, _fine = (
     functools.partial(setting, group=heading)
@@ -68,8 +68,8 @@ class LossSettings(CheckedSettings):
     C: Annotated[float, checks.or_word(AUTO, checks.POSITIVE)] = _model(  # a number once data is read
         "Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the "
         "rows from their mean; for online, one over the mean squared norm of the first 1,000 rows.",
-        "For `fit` on dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is "
-        "about best on held-out rows of a sample.", default=AUTO, scope=ESTIMATOR, searched=True,
+        "For `fit` on dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose "
+        "accuracy on held-out rows is close to the best.", default=AUTO, scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     loss: Annotated[str, _LOSS] = _model(
         f"Formulation of the multi-class SVM. {_TITLES}; auto, for fit and tune: ww, cs or ovr2, chosen on a "
@@ -87,8 +87,8 @@ class LossSettings(CheckedSettings):
         loss_default=0.5,
     )  # fmt: skip
     top: Annotated[int | None, checks.whole(1)] = _model(
-        "m of top-m: number of the largest hinges to average, at most all; 5 by default.", scope=ESTIMATOR,
-        loss_default=5,
+        "m of top-m: number of largest hinges to average, at most one per class; 5 by default.",
+        scope=ESTIMATOR, loss_default=5,
     )  # fmt: skip
     temperature: Annotated[float | None, checks.POSITIVE] = _fine(
         "τ of the block solvers bcpl and oeg of chain; 1 by default.", scope=ESTIMATOR, loss_default=1.0
@@ -158,14 +158,14 @@ class Settings(DataSettings, LossSettings):
     )  # fmt: skip
     valid: Annotated[str | None, checks.ADDRESS] = _training(
         "Store, text or table to measure the accuracy on after each pass.", searched=True,
-        instead="give hold_out, or call streamsvm.evaluate on its model",
+        instead="set hold_out, or call streamsvm.evaluate on the model",
         changeable="New path of the validation store of a fit, or another validation store.",
     )  # fmt: skip
     from_: Annotated[str | None, checks.PATH] = _training(
         "Model, or run with a model, to continue from with new rows: minimise ½‖W - W₀‖² + C times the "
-        "loss, where W₀ are its weights. Its transforms, classes and features are kept.",
-        "Classes and features are matched by name; weights of new ones start at 0. With a small C, the "
-        "weights stay near the model.", scope=MATRIX, searched=True,
+        "loss, where W₀ are the weights of the model. Its transforms, classes and features are kept.",
+        "Classes and features are matched by name; new classes and features start with weights of 0. With a "
+        "small C, the weights stay near the model.", scope=MATRIX, searched=True,
     )  # fmt: skip
     hold_out: Annotated[str | None, _PART] = _training(
         "Hold out a part of each class and measure the accuracy on it. For example, 1/10 is the first of 10 "
@@ -184,7 +184,7 @@ class Settings(DataSettings, LossSettings):
         "file with a class and its weight on each line (default weight: 1).",
         "Balanced is the number of labels / (number of classes × rows of the class). The cost of a row is C "
         "times the weight of its class times the weight of the row. For ``ovr`` and ``ovr2``, the weight of "
-        "a class applies to the positive rows of its own binary machine, as in LIBLINEAR.", scope=MATRIX,
+        "a class applies to the positive rows of its binary problem, as in LIBLINEAR.", scope=MATRIX,
     )  # fmt: skip
     sample_weight: Annotated[str | None, checks.TEXT._replace(accepts="Any")] = _weights(
         "Numeric column of obs with the weights of the rows. A store that was converted with weights has "
@@ -194,7 +194,7 @@ class Settings(DataSettings, LossSettings):
     )  # fmt: skip
     weights: Annotated[str | None, checks.PATH] = _weights(
         "Weights of the rows of a matrix, text or a table: a file with one weight per line; for a matrix "
-        "also .npy.", instead="give sample_weight",
+        "also .npy.", instead="pass sample_weight",
     )  # fmt: skip
     costs: Annotated[str | None, checks.TABLE] = _weights(
         "Table of margins by which each class (row) must win against each other class (column): CSV with "
@@ -213,17 +213,17 @@ class Settings(DataSettings, LossSettings):
         "is center,scale=std,bias for a table with number columns, normalize=1e4,log1p,bias for AnnData "
         "with counts, log1p,idf,l2,bias for text without other columns, and bias for other data. auto "
         "compares several on a sample of the rows.",
-        "Or a list of such texts. A DataFrame is a table. ``bias`` is a constant feature with the "
+        "Or a list of such strings. A DataFrame is a table. ``bias`` is a constant feature with the "
         "coefficients `Model.intercept_`. Transforms that need statistics of all rows read the data once "
         "more. ``docs/transforms.md`` explains each transform.", scope=MATRIX, searched=True,
     )  # fmt: skip
     valid_labels: Annotated[str | None, checks.PATH] = _labels(
-        "Labels of the matrix in valid.", instead="call streamsvm.evaluate on its model",
+        "Labels of the matrix in valid.", instead="call streamsvm.evaluate on the model",
         changeable="New path of the labels of the matrix in valid, or other labels.",
     )  # fmt: skip
     join: Annotated[str, checks.one_of("inner", "outer")] = _features(
         "Features of several files: features that all files have (inner), or that any file has (outer).",
-        default="inner", instead="concatenate before",
+        default="inner", instead="concatenate the matrices before",
     )  # fmt: skip
     keep_duals: bool = _fine(
         "Keep the duals, so that passes can be added later; the default unless passes is 1.", scope=MATRIX,
@@ -269,7 +269,7 @@ class Settings(DataSettings, LossSettings):
 
     @property
     def trained_loss(self) -> Loss:
-        """Loss to train: some losses have another form for training split by classes."""
+        """Loss in the form that is trained; a split by classes changes the form of some losses."""
         loss = get_loss(self.loss)
         return loss.by_classes if self.splits > 1 and self.split == CLASSES else loss
 
@@ -282,7 +282,7 @@ class Settings(DataSettings, LossSettings):
     def can_split_classes(self) -> bool:
         """True if the settings other than the loss allow splitting the classes."""
         loss = get_loss(self.loss)
-        plain = self.class_weight is None or not loss.own_dual  # else each class of a row has its weight
+        plain = self.class_weight is None or not loss.own_dual  # else the weights differ within a row
         return plain and not self.has_pair_margins and self.solver == loss.solvers[0]
 
     @property
@@ -291,7 +291,7 @@ class Settings(DataSettings, LossSettings):
         return bool(self.C_factors) and self.tol is None
 
     def share_of_C(self, number: int) -> float:
-        """Return the C of pass `number` (from 1 on) divided by the setting C."""
+        """Return the C of pass `number` (1, 2, ...) divided by the setting C."""
         factors = self.C_factors or (1.0,)
         return factors[min(max(number, 1), len(factors)) - 1]
 
@@ -318,7 +318,7 @@ class Interval:
     Raises
     ------
     SettingsError
-        If `every` is none of these, or not positive.
+        If `every` has another form, or is not positive.
     """
 
     _UNITS: ClassVar = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -336,7 +336,7 @@ class Interval:
             self.blocks = int(found[1])
         if not (self.blocks or (self.seconds is not None and 0 < self.seconds < math.inf)):
             raise SettingsError(
-                f"cannot checkpoint every {every!r}; give a time (0.5s, 60s, 5m) or a number of blocks (8)"
+                f"cannot checkpoint every {every!r}; set a time (0.5s, 60s, 5m) or a number of blocks (8)"
             )
         self.restart()
 
@@ -348,7 +348,7 @@ class Interval:
         self._count = 0
 
     def due(self, blocks: int) -> bool:
-        """Return True if it is time to commit, `blocks` blocks after the last call."""
+        """Count `blocks` more blocks, and return True if it is time to commit."""
         self._count += blocks
         if self.blocks:
             return self._count >= self.blocks

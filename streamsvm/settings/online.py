@@ -13,7 +13,7 @@ from streamsvm.settings.field import as_in, declared, setting
 from streamsvm.settings.fit import AUTO, NONE, LossSettings, Settings
 from streamsvm.settings.reading import DataSettings
 
-# In one pass with a constant of 1, the steps for the last classes dominate the intercepts.
+# A constant of 1 lets the classes of the last rows of a single pass dominate the intercepts.
 TRANSFORM = "bias=0.3"
 TEXT_TRANSFORM = f"log1p,l2,{TRANSFORM}"  # for counts of n-grams
 _as_in_fit = functools.partial(as_in, Settings)
@@ -33,7 +33,7 @@ class OnlineSettings(LossSettings):
         "transform", details="",
         help="Transforms of each row, applied in this order in training and prediction: counts, "
         "normalize[=sum], log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none. "
-        f"The default is {TRANSFORM}, and {TEXT_TRANSFORM} for a store of texts.",
+        f"The default is {TRANSFORM}, and {TEXT_TRANSFORM} for a store of text.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -41,8 +41,8 @@ class OnlineSettings(LossSettings):
         loss = get_loss(self.loss)
         if loss.extra_columns or loss.sequences or self.loss == AUTO:
             raise SettingsError(
-                f"the loss {self.loss} needs all classes, whole sequences or a sample, and a stream brings "
-                "one row after the other; train with fit, or with another loss",
+                f"the loss {self.loss} needs all classes, whole sequences or a sample, but a stream yields "
+                "one row at a time; train with fit, or with another loss",
                 setting="loss",
             )
         for name, value in self.one_pass().of_loss.items():
@@ -63,7 +63,7 @@ class StoreSettings(DataSettings):
     join: str = _as_in_fit("join")
     sample_weight: str | None = _as_in_fit(
         "sample_weight", check=checks.one_of(NONE), details="",
-        help="none: ignore the weights of the rows of a store.",
+        help="none: ignore the row weights in a store.",
     )  # fmt: skip
     unseen_label: Annotated[str, checks.one_of("error", "keep")] = setting(
         "With known classes: whether another label is an error, or is kept and counted as wrong.",
@@ -71,11 +71,11 @@ class StoreSettings(DataSettings):
     )  # fmt: skip
     memory: int = _as_in_fit(
         "memory", default=2**30,
-        help="Memory budget in bytes, or as text such as 500M or 2G; rows that are read take half of it. "
+        help="Memory budget in bytes, or as text such as 500M or 2G; half of it is for reading rows. "
         "Weights are in memory-mapped files of any size.",
     )  # fmt: skip
 
     @property
     def of_fit(self) -> dict[str, Any]:
-        """Settings that `Settings` has, too."""
+        """Values of the settings that `Settings` also has."""
         return {name: value for name, value in vars(self).items() if name in declared(Settings)}

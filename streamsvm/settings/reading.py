@@ -25,16 +25,16 @@ def _character(value: Any) -> str:
 
 
 def _lengths(value: Any) -> tuple[int, int]:
-    least, most = map(checks.whole(1, _MAX_NGRAM).take, value)
-    if least > most:
+    low, high = map(checks.whole(1, _MAX_NGRAM).take, value)
+    if low > high:
         raise ValueError
-    return least, most
+    return low, high
 
 
 def _range(text: str) -> Any:
-    """Parse a text such as 1-3; return other text unchanged, for `_lengths` to reject."""
-    least, _, most = text.partition("-")
-    return (int(least), int(most or least)) if (least + (most or least)).isdecimal() else text
+    """Parse a range such as 1-3; return other text unchanged, for `_lengths` to reject."""
+    low, _, high = text.partition("-")
+    return (int(low), int(high or low)) if (low + (high or low)).isdecimal() else text
 
 
 _FORMATS = checks.one_of("libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy")
@@ -43,12 +43,12 @@ _NAMES = checks.Check(
     lambda value: tuple(map(checks.TEXT.take, [value] if isinstance(value, str) else value)),
     lambda text: tuple(filter(None, text.split(","))), "A,B",
 )  # fmt: skip
-# Settings of the text columns of a table, and of all its columns.
+# Settings for text columns of a table, and for all columns.
 TEXT_SETTINGS = frozenset({"analyzer", "ngrams", "bits"})
 COLUMN_SETTINGS = frozenset({"columns", "drop", "categorical", "missing", "text"}) | TEXT_SETTINGS
 _CHARACTER = checks.Check("str", "one ASCII character", _character, metavar="CHARACTER")
 _LENGTHS = checks.Check(
-    "tuple[int, int]", "the least and the largest length, as 1 and 2", _lengths, _range, "N-M"
+    "tuple[int, int]", "the minimum and maximum length, such as 1 and 2", _lengths, _range, "N-M"
 )
 
 
@@ -63,7 +63,7 @@ class DataSettings(CheckedSettings):
         "matrix in ``obsm``. Rows without a label are left out.", scope=MATRIX,
     )  # fmt: skip
     labels: Annotated[str | None, checks.PATH] = _labels(
-        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.", instead="give y"
+        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.", instead="pass y"
     )
     layer: str | None = _features("Layer of AnnData to read instead of X.", scope=MATRIX)
     raw: bool = _features("Read raw.X of AnnData, with its own features.", default=False, scope=MATRIX)
@@ -86,7 +86,7 @@ class ReadingSettings(CheckedSettings):
     """Settings for reading files, documented in `streamsvm_converters.convert`."""
 
     format: Annotated[str | None, _FORMATS] = _rows(
-        "Kind of the files, if text does not have the usual suffix of its kind."
+        "Format of the files; needed only for text without the usual suffix of its format."
     )
     delimiter: Annotated[str | None, _CHARACTER] = _rows(
         "CSV: character between fields; by default the most frequent of , ; | and tab in line 1."
@@ -95,7 +95,7 @@ class ReadingSettings(CheckedSettings):
         "CSV: decimal mark; by default a comma if it separates no fields and makes more columns numeric."
     )
     like: Annotated[str | None, checks.ADDRESS._replace(take=os.fspath)] = _labels(
-        "Store, run or model whose classes, index base and width are used, as for test data. Values of "
+        "Store, run or model whose classes, features and index base are used, as for test data. Values of "
         "other features are dropped and counted.",
         "From a model that hashes features, only the classes are used. Tables are read like the table of "
         "the earlier data. AnnData is matched by feature names.",
@@ -126,8 +126,8 @@ class ReadingSettings(CheckedSettings):
     missing: Annotated[str, checks.one_of("error", "0", "mean", "indicator")] = _features(
         "How to treat a missing number or date of a table: as an error; as 0; as the mean of its column; or "
         "as 0, with an additional feature COLUMN=missing that is 1 for the row (indicator).",
-        "The mean is over the rows that are kept. A categorical column with missing values has such a "
-        "feature, too. With `like`, the earlier data determines this setting.", default="error",
+        "The mean is over the rows that are kept. A categorical column with missing values also gets this "
+        "feature. With `like`, the earlier data determines this setting.", default="error",
     )  # fmt: skip
     labels_as: Annotated[str | None, checks.one_of("numbers", "text")] = _labels(
         "How to read labels in text: as numbers, so that +1 and 1.0 are 1, and NA and the like are missing "
@@ -139,8 +139,8 @@ class ReadingSettings(CheckedSettings):
         "blank has no label.", "A label that is repeated in a row counts once.", default=False,
     )  # fmt: skip
     index_base: Annotated[int | str, checks.or_word("auto", checks.whole(0, 1))] = _features(
-        "LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even "
-        "with an explicit zero, and 1 otherwise.",
+        "LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if "
+        "its value is 0, and 1 otherwise.",
         "With `like`, the index base of the earlier data is used; another value is an error.", default="auto",
     )  # fmt: skip
     n_features: Annotated[int | None, checks.whole(1, 2**62 - 1)] = _features(
@@ -154,11 +154,11 @@ class ReadingSettings(CheckedSettings):
 
     @property
     def of_texts(self) -> dict[str, Any]:
-        """Encoding record of texts in memory, which form one column."""
+        """Encoding record of text documents in memory, which form one column."""
         return {
             "columns": ["text"],
             "analyzer": self.analyzer or "word",
             "ngrams": list(self.ngrams or (1, 2)),
             "bits": self.bits or 20,
-            "norm": "l2" if self.columns else None,  # or long texts dominate other columns
+            "norm": "l2" if self.columns else None,  # otherwise long documents dominate other columns
         }

@@ -23,8 +23,8 @@ class SearchSettings(CheckedSettings):
     C: Annotated[tuple[Any, ...], checks.several(checks.TEXT)._replace(accepts="Any")] = setting(
         "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers separated by commas; or "
         "auto, 10 values by factors of 2 around the C of fit.",
-        "0.01:10 has factors of 2. With auto, each training has the C of its own rows; the table and the "
-        "best training have the C of all rows.", default=AUTO,
+        "0.01:10 has factors of 2. With auto, each training derives C from its training rows; the table "
+        "shows, and the final training uses, C for all rows.", default=AUTO,
     )  # fmt: skip
     loss: tuple[str, ...] = _as_in_fit(
         "loss", help="Loss (see fit); several (ww,cs) are compared.", check=checks.several(checks.TEXT)
@@ -35,12 +35,12 @@ class SearchSettings(CheckedSettings):
     )  # fmt: skip
     transform: tuple[str | None, ...] | None = _as_in_fit(
         "transform", help="Transforms of the rows (see fit), or none; several are compared.",
-        details="A list has texts such as ``df=-0.25,l2``; None is the default of the data.",
+        details="A list has strings such as ``df=-0.25,l2``; None is the default for the data.",
         check=checks.several(checks.TEXT),
     )  # fmt: skip
     folds: Annotated[int | None, checks.whole(2, 100)] = setting(
         "Hold out each of this many parts in turn, in as many trainings (cross-validation).",
-        "The mean accuracy decides; the standard deviation is reported.",
+        "The settings with the best mean accuracy are chosen; the standard deviation is reported.",
     )  # fmt: skip
     hold_out: str | None = _as_in_fit(
         "hold_out", help="Part of the rows to hold out and measure on; 1/10 by default."
@@ -53,7 +53,7 @@ class SearchSettings(CheckedSettings):
         super().__post_init__()
         given = [name for name in ("folds", "hold_out", "valid") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise SettingsError(f"{' and '.join(given)} exclude one another", setting=given[0])
+            raise SettingsError(f"{' and '.join(given)} cannot be combined; set only one", setting=given[0])
 
     @property
     def compared(self) -> dict[str, tuple[Any, ...]]:
@@ -70,7 +70,7 @@ class SearchSettings(CheckedSettings):
 
     @property
     def parts(self) -> list[str | None]:
-        """Parts of the rows to hold out, one for each training."""
+        """Parts of the rows to hold out, one for each training; None to measure on `valid`."""
         if self.folds is not None:
             return [f"{part}/{self.folds}" for part in range(1, self.folds + 1)]
         return [self.hold_out or _HOLD_OUT if self.valid is None else None]

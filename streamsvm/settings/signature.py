@@ -13,16 +13,16 @@ from streamsvm.errors import wrong_setting
 from streamsvm.settings.field import Setting, declared
 from streamsvm.settings.fit import Settings
 
-_WIDTH = 106  # line length of docstrings
+_WIDTH = 106
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function], Function]:
-    """Give a function, or the initializer of a class, a keyword parameter for each missing setting.
+    """Decorate a function, or the initializer of a class, with a keyword parameter for each missing setting.
 
-    The parameters follow the parameter `after`, and the docstring has their entries in place of
-    ``**settings``. The function receives the given settings in its ``**settings``. Other keywords raise
+    The parameters follow the parameter `after`, and their documentation replaces ``**settings`` in the
+    docstring. The function receives the values that callers pass in its ``**settings``. Other keywords raise
     `TypeError`, or `SettingsError` if they are settings of `streamsvm.fit`.
     """
 
@@ -56,7 +56,7 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
 
 
 def documented(docstring: str | None, settings: Mapping[str, Setting]) -> str | None:
-    """Return a docstring with an entry for each setting in place of ``**settings``."""
+    """Return a docstring in which an entry for each setting replaces ``**settings``."""
     if not docstring:  # an initializer, or python -OO
         return docstring
     before, after = re.split(r"^\*\*settings\n(?: {4}.*\n?)+", inspect.cleandoc(docstring), flags=re.M)

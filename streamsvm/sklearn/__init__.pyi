@@ -11,15 +11,15 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     r"""Linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
 
     `streamsvm.fit` explains all settings, and trains on data larger than memory. This class is for data in
-    memory and writes no file. It also takes stores and files, and then uses a temporary directory.
+    memory, for which it writes no files. It also accepts stores and files, with a temporary directory.
 
     Parameters
     ----------
     C : float | Literal["auto"]
         Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
         from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
-        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor that is about best on
-        held-out rows of a sample.
+        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy on
+        held-out rows is close to the best.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -34,7 +34,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
-        m of top-m: number of the largest hinges to average, at most all; 5 by default.
+        m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
@@ -72,9 +72,9 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         Number of parts of each block that are trained at the same time. The model depends on this number, but
         not on the number of workers.
     fit_intercept : bool, optional
-        Whether to fit an intercept, which is part of ‖w‖², as in scikit-learn's LinearSVC. By default as in
-        `streamsvm.fit`, unless `transforms` are given, which may end with ``bias``. The columns of a
-        DataFrame are scaled in either case, unless `transforms` are given.
+        Whether to fit an intercept, which is part of ‖w‖², as in scikit-learn's LinearSVC. The default is as
+        in `streamsvm.fit`, or with `transforms`, only if they end with ``bias``. Without `transforms`, the
+        columns of a DataFrame are scaled in either case.
     intercept_scaling : float
         Value of the constant feature whose coefficients are the intercepts. With a larger value, the
         intercepts contribute less to ‖w‖².
@@ -90,13 +90,13 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     random_state : int, RandomState or None
         Seed of the order of the rows, and of the rows held out by `calibrate`.
     n_jobs : int, optional
-        Number of threads that train, as joblib counts them; never more than `splits`.
+        Number of threads that train, in joblib's convention; never more than `splits`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Classes in the type of `y`.
-    coef_ : ndarray, or sparse array if the model is, shape (n_classes, n_features), or (1, n_features)
+        Classes, in the type of `y`.
+    coef_ : ndarray, or sparse array if weights are sparse, shape (n_classes, n_features) or (1, n_features)
         Coefficients as in scikit-learn's linear classifiers: for two classes, the second minus the first.
         Features are counted after the transforms.
     intercept_ : ndarray of shape (n_classes,) or (1,)

@@ -50,10 +50,10 @@ _NO_LABELS: Any = "no_validation"  # scikit-learn's marker for a missing y
 def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
     """Return True if the model has, or will have, probabilities; otherwise raise `AttributeError`."""
     if hasattr(estimator, "model_"):
-        found = estimator.model_.temperature is not None
+        has_probabilities = estimator.model_.temperature is not None
     else:
-        found = bool(get_loss(estimator.loss).probabilities) or estimator.calibrate is not None
-    if not found:
+        has_probabilities = bool(get_loss(estimator.loss).probabilities) or estimator.calibrate is not None
+    if not has_probabilities:
         raise AttributeError(
             f"the loss {estimator.loss} has no probabilities; set calibrate=0.1, or loss='logistic'"
         )
@@ -64,16 +64,16 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     """Linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
 
     `streamsvm.fit` explains all settings, and trains on data larger than memory. This class is for data in
-    memory and writes no file. It also takes stores and files, and then uses a temporary directory.
+    memory, for which it writes no files. It also accepts stores and files, with a temporary directory.
 
     Parameters
     ----------
     **settings
         See `Settings`.
     fit_intercept : bool, optional
-        Whether to fit an intercept, which is part of ‖w‖², as in scikit-learn's LinearSVC. By default as in
-        `streamsvm.fit`, unless `transforms` are given, which may end with ``bias``. The columns of a
-        DataFrame are scaled in either case, unless `transforms` are given.
+        Whether to fit an intercept, which is part of ‖w‖², as in scikit-learn's LinearSVC. The default is as
+        in `streamsvm.fit`, or with `transforms`, only if they end with ``bias``. Without `transforms`, the
+        columns of a DataFrame are scaled in either case.
     intercept_scaling : float
         Value of the constant feature whose coefficients are the intercepts. With a larger value, the
         intercepts contribute less to ‖w‖².
@@ -89,13 +89,13 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     random_state : int, RandomState or None
         Seed of the order of the rows, and of the rows held out by `calibrate`.
     n_jobs : int, optional
-        Number of threads that train, as joblib counts them; never more than `splits`.
+        Number of threads that train, in joblib's convention; never more than `splits`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Classes in the type of `y`.
-    coef_ : ndarray, or sparse array if the model is, shape (n_classes, n_features), or (1, n_features)
+        Classes, in the type of `y`.
+    coef_ : ndarray, or sparse array if weights are sparse, shape (n_classes, n_features) or (1, n_features)
         Coefficients as in scikit-learn's linear classifiers: for two classes, the second minus the first.
         Features are counted after the transforms.
     intercept_ : ndarray of shape (n_classes,) or (1,)
@@ -147,28 +147,24 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         X : array_like, sparse matrix or array, DataFrame or AnnData, shape (n, n_features); or path
             Rows, or path of a store or file.
         y : array_like, shape (n,)
-            Labels; None for a store, which has its own labels.
+            Labels; None for a store, which contains labels.
         sample_weight : array_like, shape (n,), optional
             Non-negative factors of C.
         groups : array_like, shape (n,), optional
             Sequence of each row, for the loss ``chain``.
         **of_store
             Further options of `streamsvm.fit` for a store, such as `label`, `layer` and `memory`.
-
-        Returns
-        -------
-        self
         """
         if isinstance(X, str | os.PathLike):
             return self._fit_store(X, y, sample_weight, groups, of_store)
         if of_store:
-            raise TypeError(f"{', '.join(of_store)}: options for a store, and X is a matrix")
+            raise TypeError(f"{', '.join(of_store)} apply only to a store, but X is a matrix")
         X, y = self._checked(X, y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
         kept = rows_to_train_on(y, self.calibrate, self.random_state)
         with value_errors():
-            found: Any = api.fit(
+            model: Any = api.fit(
                 part_of_rows(X, kept), y[kept],
                 groups=None if groups is None else np.asarray(groups)[kept],
                 sample_weight=None if sample_weight is None else sample_weight[kept],
@@ -178,8 +174,8 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 ),
             )  # fmt: skip
             if not kept.all():
-                calibration.calibrate(found, part_of_rows(X, ~kept), y[~kept], progress=False)
-        return self._set_model(found)
+                calibration.calibrate(model, part_of_rows(X, ~kept), y[~kept], progress=False)
+        return self._set_model(model)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn once from each row of a batch, in order, as a part of one online pass.
@@ -189,15 +185,11 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : as for `fit`, except a path
+        X : as for `fit`, but not a path
         y : array_like, shape (n,)
         classes : array_like, shape (n_classes,)
             All labels of all batches; required in the first call.
         sample_weight : array_like, shape (n,), optional
-
-        Returns
-        -------
-        self
         """
         begins = not self.__sklearn_is_fitted__()
         X, y = self._checked(X, y, reset=begins)
@@ -206,9 +198,9 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError("classes is missing: the first call of partial_fit needs all labels")
             self.classes_ = np.unique(classes)
         elif classes is not None and not np.array_equal(np.unique(classes), np.sort(self.classes_)):
-            raise ValueError(f"classes are not those of the first call, {self.classes_.tolist()}")
+            raise ValueError(f"classes differ from the classes of the first call, {self.classes_.tolist()}")
         if len(self.classes_) < 2:
-            raise ValueError("there is one class; a classifier needs two or more")
+            raise ValueError("there is only one class; a classifier needs at least two")
         codes = codes_among(y, self.classes_)
         if (codes < 0).any():
             raise ValueError(f"y has the label {y[codes < 0].tolist()[0]!r}, which is not in classes")
@@ -216,11 +208,11 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
         for name, each in declared(Settings).items():
             if each.group == "Weights and costs" and getattr(self, name, None) is not None:
-                instead = "give partial_fit a sample_weight" if name == "class_weight" else "leave it out"
-                raise ValueError(f"{name} is for fit, which knows all rows; {instead}")
+                instead = "pass sample_weight to partial_fit" if name == "class_weight" else "leave it out"
+                raise ValueError(f"{name} applies only to fit, which has all rows; {instead}")
         matrix = as_matrix(X, np.dtype(self.dtype))
         if begins and isinstance(X, NamedMatrix) and self.transforms is None:
-            problem = "partial_fit takes the columns of a table as they are, where fit scales them"
+            problem = "partial_fit does not scale the columns of a table, but fit does"
             steps = NONE if self.fit_intercept is False else "bias"
             warn(ScaleWarning(problem, remedy=Remedy(f"scale them first, and set transforms={steps!r}")))
         if not hasattr(self, "_learner"):
@@ -228,8 +220,8 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
             with value_errors():
                 labels = class_record(self.classes_)
                 options = self._options(self.classes_)
-                own = {name: options[name] for name in declared(OnlineSettings) if name in options}
-                settings = OnlineSettings(**own).one_pass()  # raises for losses that need all rows
+                online = {name: options[name] for name in declared(OnlineSettings) if name in options}
+                settings = OnlineSettings(**online).one_pass()  # raises for losses that need all rows
                 self._learner = IncrementalLearner(
                     settings, labels, matrix.n_features, matrix.names, fitted, dense=matrix.indices is None
                 )
@@ -243,7 +235,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Score the rows of `X`, which is as for `fit`, except a path.
+        """Compute the scores of the rows of `X`, which is as for `fit`, but not a path.
 
         Returns
         -------
@@ -290,10 +282,10 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     @property
     def model_(self) -> Model:
         check_is_fitted(self)
-        found = self._model
-        if found is None:  # partial_fit has learned since
-            found = self._model = self._learner.model()
-        return found
+        model = self._model
+        if model is None:
+            model = self._model = self._learner.model()
+        return model
 
     @property
     def coef_(self) -> Any:
@@ -302,8 +294,8 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def intercept_(self) -> np.ndarray:
-        found = self.model_.intercept_
-        return found[[1]] - found[[0]] if len(self.classes_) == 2 else found
+        intercept = self.model_.intercept_
+        return intercept[[1]] - intercept[[0]] if len(self.classes_) == 2 else intercept
 
     # -- protocols of scikit-learn --------------------------------------------------------------------------
 
@@ -316,7 +308,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the training result, because its times differ in each run."""
+        """Return the state without the training result, whose measured times differ in each training."""
         state = super().__getstate__()
         if state.get("_model") is not None:
             state["_model"] = copy.copy(state["_model"])
@@ -328,7 +320,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     def _options(
         self, classes: Any = (), *, of_store: bool = False, of_table: bool = False
     ) -> dict[str, Any]:
-        """Translate the parameters to arguments of `streamsvm.fit`, for labels `classes`."""
+        """Return the parameters as arguments of `streamsvm.fit`; `classes` has the labels of the data."""
         steps, with_intercept = self.transforms, self.fit_intercept
         transform: str | None = NONE
         if steps is None:
@@ -355,31 +347,31 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         self, path: str | os.PathLike[str], y: Any, sample_weight: Any, groups: Any, of_store: dict[str, Any]
     ) -> Self:
         if self.calibrate is not None:
-            raise ValueError("calibrate, a share of the rows, is for a matrix, and X is a store")
+            raise ValueError("calibrate applies only to a matrix, but X is a store")
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             result: Any = api.fit(
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
                 workers=effective_n_jobs(self.n_jobs), **self._options(of_store=True) | of_store,
             )  # fmt: skip
-            found = copy.deepcopy(load_model(Path(folder, "run")))  # outlives the folder
-        found.result = result
-        return self._set_model(found)
+            model = copy.deepcopy(load_model(Path(folder, "run")))
+        model.result = result
+        return self._set_model(model)
 
-    def _set_model(self, found: Model) -> Self:
-        assert found.result is not None
+    def _set_model(self, model: Model) -> Self:
+        assert model.result is not None
         self.__dict__.pop("_learner", None)
-        self._model = found
-        self.classes_ = found.classes_
-        self.n_features_in_ = found.n_features_in_
+        self._model = model
+        self.classes_ = model.classes_
+        self.n_features_in_ = model.n_features_in_
         self.__dict__.pop("feature_names_in_", None)
-        if found.feature_names_in_ is not None:
-            self.feature_names_in_ = found.feature_names_in_
-        self.n_iter_ = found.result.passes
-        self.duality_gap_ = found.result.gap
+        if model.feature_names_in_ is not None:
+            self.feature_names_in_ = model.feature_names_in_
+        self.n_iter_ = model.result.passes
+        self.duality_gap_ = model.result.gap
         return self
 
     def _checked(self, X: Any, y: Any = _NO_LABELS, *, reset: bool = True) -> Any:
-        """Validate `X`, and `y` if given, by scikit-learn; attach column names to `X`."""
+        """Validate `X`, and `y` unless it is missing, by scikit-learn; attach column names to `X`."""
         if hasattr(X, "var_names") or (y is _NO_LABELS and isinstance(X, str | os.PathLike)):
             return X if y is _NO_LABELS else (X, np.asarray(y))
         checked = validate_data(self, X, y, accept_sparse="csr", dtype=np.dtype(self.dtype), reset=reset)

@@ -14,7 +14,7 @@ from streamsvm.errors import InputError, SettingsError
 
 @contextlib.contextmanager
 def value_errors() -> Iterator[None]:
-    """Convert errors of data and settings to `ValueError`, which scikit-learn expects."""
+    """Convert errors about data and settings to `ValueError`, which scikit-learn expects."""
     try:
         yield
     except (InputError, SettingsError) as error:
@@ -32,14 +32,14 @@ class NamedMatrix(NamedTuple):
 
 
 def part_of_rows(X: Any, rows: np.ndarray) -> Any:
-    """Select the rows of a matrix for which `rows`, bool, is True."""
+    """Return the rows of a matrix where the mask `rows` is True."""
     if rows.all():
         return X
     return NamedMatrix(X.X[rows], X.columns) if isinstance(X, NamedMatrix) else X[rows]
 
 
 def rows_to_train_on(y: np.ndarray, calibrate: float | None, random_state: Any) -> np.ndarray:
-    """Return a mask of training rows: all but a fraction `calibrate`, and the first row of each class."""
+    """Return a mask of training rows, without a fraction `calibrate`, but with a row of each class."""
     kept = np.ones(len(y), bool)
     if calibrate is None:
         return kept
@@ -50,5 +50,5 @@ def rows_to_train_on(y: np.ndarray, calibrate: float | None, random_state: Any) 
     _, first = np.unique(y, return_index=True)
     kept[first] = True
     if kept.all():
-        raise ValueError(f"calibrate={calibrate} holds out none of {len(y)} rows; give a larger share")
+        raise ValueError(f"calibrate={calibrate} holds out none of {len(y)} rows; use a larger fraction")
     return kept

@@ -1,4 +1,4 @@
-"""Learner for batches of rows in memory, which visits each row once."""
+"""Learner for batches of rows in memory, which trains on each row once."""
 
 from __future__ import annotations
 
@@ -29,26 +29,22 @@ from streamsvm.transforms.fitting import fit_without_rows
 
 
 class IncrementalLearner:
-    """Weights that are updated with each batch of rows; their average is the model.
+    """Weights that are updated by each batch of rows; their average is the model.
 
-    A pickled and restored learner continues with bit-identical results. Raises `SettingsError` if a transform
-    needs all rows.
+    A restored pickle continues bit-identically. Raises `SettingsError` if a transform needs all rows.
 
     Parameters
     ----------
     settings : Settings
         Loss, C, transforms and dtype; C may be "auto".
     labels : mapping
-        Classes, as a record of `class_record`.
-    n_features : int
-        Number of features before the transforms.
-    names : sequence of str, optional
-        Names of the features.
+        Classes, as returned by `class_record`.
+    n_features, names : int, and sequence of str, optional
+        Number and names of the features before the transforms.
     fitted : Model, optional
         Model of the same classes and features, with the initial weights and transforms.
     dense : bool
-        Whether all rows are dense. With many classes, they are visited by matrix products, which take no
-        sparse rows.
+        Whether all rows are dense. With many classes, matrix products train on dense rows, but not on sparse.
     """
 
     def __init__(
@@ -83,7 +79,7 @@ class IncrementalLearner:
         self._learner = Learner(spec, new_storage(spec, plan, None), PlainVisits(VisitPlan(spec)))
 
     def learn(self, rows: Rows) -> None:
-        """Visit rows in order, weighted by their costs (by default 1).
+        """Train on rows in order, weighted by their costs (by default 1).
 
         Raises `InputError` if a transform rejects a row, and `RunError` if the weights are no longer finite.
         """
@@ -95,7 +91,7 @@ class IncrementalLearner:
         learner, n = self._learner, rows.n_rows
         nothing = PassDuals(learner.spec.dual_format()).segment(0, n)
         block = TrainingBlock(1, 0, rows, np.arange(n))
-        # Products are bit-identical only with a fixed number of threads.
+        # Matrix products are bit-identical only with a fixed number of threads.
         with one_thread_each if learner.spec.by_products else contextlib.nullcontext():
             for _ in learner.learn(block, nothing, None, lambda seen: seen + n + 1):
                 pass

@@ -1,6 +1,6 @@
-"""On-disk stores: labelled CSR or dense matrices in Zarr 3 or HDF5, which anndata can open by itself.
+"""On-disk stores: labelled CSR or dense matrices in Zarr 3 or HDF5, which anndata can open without streamsvm.
 
-zarr and h5py are imported only when a store of their kind is opened or written.
+zarr and h5py are imported only when they are needed.
 """
 
 from __future__ import annotations

@@ -37,14 +37,9 @@ def copy_address(
     """Copy the file or Zarr folder at an address and return the copy's path; return other data unchanged.
 
     The copy lies in `cache`, by default a temporary folder of this process. Its subfolder is named by a
-    digest of the address and the sizes, ETags and times of the files, so changed content gets another copy.
-    Complete files of earlier calls are reused; if the server gives neither ETag nor time, only those of this
-    process.
-
-    Raises
-    ------
-    StoreError
-        If the address does not exist, a transfer fails, or the disk is full.
+    digest of the address and the sizes, ETags and times of the files, so changed content is copied again.
+    Complete files from earlier calls are reused; if the server reports neither ETag nor time, only files that
+    this process copied. Raises StoreError if the address is missing, a transfer fails, or the disk is full.
     """
     url = as_url(path) if isinstance(path, str | os.PathLike) else None
     if url is None:
@@ -58,7 +53,7 @@ def copy_address(
         cause = error.__cause__ or error  # fsspec reports a refusal as a missing file
         problem, remedy = " ".join(str(cause).split()) or type(cause).__name__, _CHECK
         if isinstance(cause, FileNotFoundError):
-            problem = "nothing is there"
+            problem = "the address does not exist"
         elif isinstance(cause, ImportError) or "Protocol not known" in problem:
             remedy = _INSTALL
         raise StoreError(f"{url}: {problem}", remedy=Remedy(remedy)) from error
@@ -78,7 +73,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     options = {}
     if url.startswith(("http://", "https://")):
         if url.partition("?")[0].rstrip("/").lower().endswith(".zarr"):
-            raise StoreError(f"{url}: web servers do not list folders; copy this one to a disk or a bucket")
+            raise StoreError(f"{url}: web servers do not list folders; copy the folder to a disk or bucket")
         from aiohttp import ClientTimeout  # whose default ends each transfer after five minutes
 
         options["timeout"] = ClientTimeout(total=None, sock_connect=30, sock_read=30)  # seconds
@@ -88,12 +83,12 @@ def _file_system(url: str) -> tuple[Any, str]:
     return source, root
 
 
-def _version(url: str, found: dict[str, dict[str, Any]]) -> str:
+def _version(url: str, listing: dict[str, dict[str, Any]]) -> str:
     """Return a digest of an address and the versions of its files."""
-    versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in found.values()]
-    facts: list[Any] = [url, list(found), versions]
+    versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in listing.values()]
+    facts: list[Any] = [url, list(listing), versions]
     if any(size is None or not any(version) for size, *version in versions):
-        facts.append(_PROCESS)  # another process may have copied other content
+        facts.append(_PROCESS)  # another process may have copied different content
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
@@ -101,38 +96,38 @@ def _copy(url: str, cache: str | Path, progress: Progress) -> str:
     from fsspec import Callback
 
     source, root = _file_system(url)
-    found = {root: source.info(root)}
-    if found[root]["type"] == "directory":
+    listing = {root: source.info(root)}
+    if listing[root]["type"] == "directory":
         listed = sorted(source.find(root, detail=True).items())
-        found = {each: info for each, info in listed if not each.endswith("/")}  # without folder markers
-    if not found:
+        listing = {each: info for each, info in listed if not each.endswith("/")}  # without folder markers
+    if not listing:
         raise FileNotFoundError(url)
     name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
-    folder = f"{os.path.realpath(cache)}/{_version(url, found)}"
+    folder = f"{os.path.realpath(cache)}/{_version(url, listing)}"
     files = [
-        (each, info["size"], f"{folder}/{name}{each.removeprefix(root)}") for each, info in found.items()
+        (each, info["size"], f"{folder}/{name}{each.removeprefix(root)}") for each, info in listing.items()
     ]
     for each, _, target in files:
         if os.path.realpath(target) != target:
-            raise StoreError(f"{url}: {each} would be copied to another folder than {folder}")
+            raise StoreError(f"{url}: {each} would be copied outside the folder {folder}")
     missing = [file for file in files if not _is_complete(*file[1:])]
     with durable.os_errors_as(StoreError, cache, "written"):
         os.makedirs(folder, exist_ok=True)
     needed, free = sum(size or 0 for _, size, _ in missing), durable.free_bytes(Path(folder))
     if needed > free:
-        room = f"a copy needs {format_size(needed)}, and the disk of {cache} has {format_size(free)} free"
-        raise StoreError(f"{url}: {room}", remedy=Remedy("name another folder with {}", Option("cache")))
+        room = f"a copy needs {format_size(needed)}, but the disk of {cache} has {format_size(free)} free"
+        raise StoreError(f"{url}: {room}", remedy=Remedy("choose another folder with {}", Option("cache")))
     count = Callback(hooks={"": lambda size, done, **_: progress("copy", min(done, needed), needed)})
     count.branched = lambda *paths, **facts: count  # one counter for all files
-    with durable.temporary(Path(folder), folder=True) as aside:
+    with durable.temporary(Path(folder), folder=True) as staging:
         for first in range(0, len(missing), _BATCH):
             batch = missing[first : first + _BATCH]
-            parts = [f"{aside}/{number}" for number in range(len(batch))]
+            parts = [f"{staging}/{number}" for number in range(len(batch))]
             source.get([each for each, _, _ in batch], parts, callback=count)
-            durable.sync_tree(aside)
+            durable.sync_tree(staging)
             for (each, size, target), part in zip(batch, parts, strict=True):
                 if not _is_complete(size, part):
-                    raise StoreError(f"{url}: {each} was sent with another length than {size:,}; try again")
+                    raise StoreError(f"{url}: the copy of {each} does not have {size:,} bytes; try again")
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.replace(part, target)
     return f"{folder}/{name}"

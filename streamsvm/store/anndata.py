@@ -1,4 +1,4 @@
-"""Stores of AnnData from other programs: matrix, labels in `obs` or `obsm`, weights in `obs`."""
+"""AnnData from other programs as stores: a matrix, labels from `obs` or `obsm`, and weights from `obs`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span,
 from streamsvm.store.reader import ContainerStore
 from streamsvm.store.store import Columns, Facts, Progress, RowSizes, Whole
 
-# Columns that enter the fingerprint, in this order.
+# Columns that are hashed for the fingerprint, in this order.
 _HASHED = {"label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8", "hold_out_by": "<i8"}
 
 
@@ -55,10 +55,10 @@ def open_anndata(
     encoding = container.attrs(name).get("encoding-type") if container.node(name) == "group" else None
     if labelled and memory is None and encoding == "csc_matrix":
         out = f"{container.path.stem}-rows.zarr"
-        given = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "out": out}.items()
-        convert = Call("convert", container.path, tuple(Option(*each) for each in given if each[1]))
+        options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "out": out}.items()
+        convert = Call("convert", container.path, tuple(Option(*each) for each in options if each[1]))
         problem = f"{container.path}: {name} is CSC, which stores columns, not rows"
-        raise StoreError(problem, remedy=Remedy("make a store of rows with {}, and give that", convert))
+        raise StoreError(problem, remedy=Remedy("convert the matrix with {}, and use that store", convert))
     matrix = open_matrix(container, name, memory)
     n_rows = matrix.shape[0]
     labels = _labels(container, label, n_rows) if labelled else None
@@ -66,7 +66,7 @@ def open_anndata(
     var = None if obsm is not None else "raw/var" if raw else "var"
     by = None
     if hold_out_by is not None:
-        by = LabelColumn(_obs_column(container, hold_out_by, "to hold out by", n_rows), n_rows)
+        by = LabelColumn(_obs_column(container, hold_out_by, "hold-out", n_rows), n_rows)
     return AnnDataStore(container, matrix, var, labels, weights, label, by, hold_out_by)
 
 
@@ -81,7 +81,7 @@ def open_array(
 ) -> AnnDataStore:
     """Open a single matrix as a store; parameters and errors are as for `open_store`."""
     matrix = open_matrix(container, "X")
-    found = open_labels(container, matrix.shape[0], label, labels, like) if labelled else None
+    opened_labels = open_labels(container, matrix.shape[0], label, labels, like) if labelled else None
     cost = None
     if weights is not None:
         values = read_weights(Path(weights), matrix.shape[0])
@@ -91,7 +91,7 @@ def open_array(
         if os.path.isfile(hold_out_by):
             column, file = None, absolute(hold_out_by)  # a run may be resumed from any folder
         by = open_labels(container, matrix.shape[0], column, file, {"labels_as": "text"})
-    return AnnDataStore(container, matrix, None, found, cost, label, by, file or column)
+    return AnnDataStore(container, matrix, None, opened_labels, cost, label, by, file or column)
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str | None) -> str:
@@ -101,43 +101,42 @@ def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str |
     if name is None:
         return "X"
     if "/" in name or name in ("", ".", "..") or container.node(f"{group}/{name}") is None:
-        there = listed(container.children(group))
-        raise StoreError(f"{container.path}: it has no {what} {name!r}; it has {there}")
+        available = listed(container.children(group))
+        raise StoreError(f"{container.path} has no {what} {name!r}; available: {available}")
     return f"{group}/{name}"
 
 
 def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn | Indicator:
-    """Open the label column, or the indicator of label sets."""
+    """Open the label column of `obs`, or the indicator matrix in `obsm`."""
     path, columns = container.path, column_names(container, "obs")
     if label in columns:
         return LabelColumn(DataFrameColumn(container, "obs", label, n_rows), n_rows)
-    what = f"AnnData that streamsvm did not write, with the obs columns {listed(columns)}"
+    what = f"no label column is specified; the columns of obs are {listed(columns)}"
     if label is not None:
         if (indicator := open_indicator(container, label, n_rows)) is not None:
             return indicator
-        what = f"obs has no column {label!r}; it has {listed(columns)}. Nor has obsm such a matrix"
-    raise StoreError(f"{path}: {what}", remedy=Remedy("name its label column with {}", Option("label")))
+        what = f"neither obs nor obsm has an entry {label!r}; the columns of obs are {listed(columns)}"
+    raise StoreError(f"{path}: {what}", remedy=Remedy("name the label column with {}", Option("label")))
 
 
 def _obs_column(container: Container, column: str, what: str, n_rows: int) -> DataFrameColumn:
     columns = column_names(container, "obs")
     if column not in columns:
-        what = f"obs has no column {column!r} {what}; it has {listed(columns)}"
+        what = f"obs has no {what} column {column!r}; its columns are {listed(columns)}"
         raise StoreError(f"{container.path}: {what}")
     return DataFrameColumn(container, "obs", column, n_rows)
 
 
 def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
-    """Open the array of a numeric column of `obs`."""
-    found = _obs_column(container, column, "of weights", n_rows)
+    found = _obs_column(container, column, "weight", n_rows)
     if found.kind == "text" or container.node(f"obs/{column}") != "array":
         values = f"adata.obs[{column!r}]"
-        raise found.error(f" does not hold numbers; in Python: {values} = {values}.astype(float)")
+        raise found.error(f" does not hold numbers; convert it in Python: {values} = {values}.astype(float)")
     return found.values
 
 
 class AnnDataStore(ContainerStore):
-    """Store of AnnData from other programs, without checksums; computes norms and sorts rows.
+    """Store of AnnData from other programs. It has no checksums; reading sorts rows and computes norms.
 
     Values are converted by `StoredMatrix`. The first use of `fingerprint` or `class_counts` reads all row
     pointers and labels. A row without a label has code -1.
@@ -177,7 +176,7 @@ class AnnDataStore(ContainerStore):
             n_rows=n_rows,
             n_features=n_features,
             nnz=matrix.nnz,
-            n_labels=labels.most_labels if isinstance(labels, Indicator) else 0,
+            n_labels=labels.max_labels if isinstance(labels, Indicator) else 0,
             classes=() if labels is None else tuple(labels.classes),
             label_dtype=TEXT if labels is None else labels.label_dtype,
             dtype=matrix.dtype,
@@ -204,8 +203,8 @@ class AnnDataStore(ContainerStore):
     def _fingerprint_and_counts(self) -> tuple[str, np.ndarray]:
         """Hash shape, dtypes, names, classes, row pointers, columns, and the first and last elements of X.
 
-        A change in the middle of `data` or `indices` alone is not detected, because hashing all of X would
-        take a pass over the disk. The class counts are computed in the same pass over the labels.
+        A change only in the middle of `data` or `indices` is not detected, because hashing all of X would
+        read the whole file. The class counts are computed in the same pass over the labels.
         """
         sha = hashlib.sha256()
         header = [self.n_rows, self.n_features, self.nnz, str(self.matrix.values.dtype)]
@@ -245,15 +244,14 @@ class AnnDataStore(ContainerStore):
             column = self.arrays[layout.WEIGHT].name.split("/", 1)[1]
             raise StoreError(
                 f"{self.path}: row {number_at(ranges, at) + 1} has the weight {weights[at]} in obs column "
-                f"{column!r}; weights are numbers from 0 on"
+                f"{column!r}; weights must be numbers >= 0"
             )
         return {name: weights}
 
     def _feature_names(self) -> list[str] | None:
         """Read the index of ``var``; None if it is anndata's default, the numbers from 0.
 
-        An entry of ``obsm`` has feature names only if it is a dataframe. Repeated names are numbered, with a
-        warning.
+        An entry of ``obsm`` has names only if it is a dataframe. Repeated names are numbered, with a warning.
         """
         if self._var is None:
             columns = self.matrix.columns
@@ -313,7 +311,7 @@ class AnnDataStore(ContainerStore):
     def _sorted(
         self, ranges: Ranges, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sort rows; raise StoreError if they are still invalid."""
+        """Sort the values within each row; raise StoreError if the rows are still invalid."""
         name = self.matrix.name
         if (at := checks.first_outside(indices, self.n_features)) is not None:
             reason = f"index {indices[at]} is out of range"
@@ -324,7 +322,7 @@ class AnnDataStore(ContainerStore):
         violation = checks.find_violation(data, indices, indptr, self.n_features)
         if violation is not None:
             duplicate = violation.array == "indices"  # the only possible index error in sorted rows
-            remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
+            remedy = "run adata.X.sum_duplicates() in Python" if duplicate else "drop or replace such values"
             where = name if self.matrix.encoding == "dense" else f"{name}/{violation.array}"
             row = self._row(ranges, indptr, violation.element)
             raise StoreError(f"{self.path}: {where}, row {row}: {violation.reason}; {remedy}")

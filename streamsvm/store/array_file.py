@@ -1,4 +1,4 @@
-"""Matrices in ``.npy`` and ``.npz`` files, read in place or, if compressed or sparse, loaded."""
+"""Matrices in ``.npy`` and ``.npz`` files, read in place or, if compressed or sparse, loaded into memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm.store.container import Container, StoredArray, one_line
 
 _PIECE = 2**18  # values per read
 _PAGE = 2**12  # bytes
-_MEMBER = struct.Struct("<26xHH")  # zip member header; unpacks the lengths of name and extra field
+_MEMBER = struct.Struct("<26xHH")  # header of a zip member, with the lengths of name and extra field
 
 _BY_ROWS = (
     "import scipy.sparse, anndata; X = scipy.sparse.load_npz({path!r}).tocsr(); "
@@ -37,7 +37,7 @@ class _Header(NamedTuple):
 
 
 class FileArray(StoredArray):
-    """Two-axis array in a file, in C or Fortran order."""
+    """Array of two axes in a file, in C or Fortran order."""
 
     name = "X"
 
@@ -46,8 +46,8 @@ class FileArray(StoredArray):
         self._header = header
         length, columns = header.shape
         # Reading fewer rows of a column still reads a page from the disk.
-        least = _PAGE // header.dtype.itemsize if header.by_columns else 1
-        rows = max(least, _PIECE // max(1, columns))
+        min_rows = _PAGE // header.dtype.itemsize if header.by_columns else 1
+        rows = max(min_rows, _PIECE // max(1, columns))
         self._set_layout((length, columns), (min(length, rows), columns), header.dtype, 2, text=False)
 
     def _read(self, start: int, stop: int, *columns_read: slice) -> np.ndarray:
@@ -55,16 +55,16 @@ class FileArray(StoredArray):
         columns = self.columns or 0
         first, end, _ = (*columns_read, slice(None))[0].indices(columns)
         if by_columns:
-            found = np.empty((end - first, stop - start), dtype)
-            for values, column in zip(found, range(first, end), strict=True):
+            result = np.empty((end - first, stop - start), dtype)
+            for values, column in zip(result, range(first, end), strict=True):
                 place = offset + (column * self.length + start) * dtype.itemsize
                 read_bytes(self.container.descriptor, values, place)
-            found = found.T
+            result = result.T
         else:
-            found = np.empty((stop - start, columns), dtype)
-            read_bytes(self.container.descriptor, found, offset + start * columns * dtype.itemsize)
-            found = found[:, first:end]
-        return found
+            result = np.empty((stop - start, columns), dtype)
+            read_bytes(self.container.descriptor, result, offset + start * columns * dtype.itemsize)
+            result = result[:, first:end]
+        return result
 
 
 class LoadedArray(StoredArray):
@@ -107,8 +107,8 @@ class MatrixFile(Container):
     def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
         arrays = load_array(self.path)
         if isinstance(arrays, np.ndarray) or name not in arrays:
-            there = "one array, without a name" if isinstance(arrays, np.ndarray) else ", ".join(arrays)
-            raise InputError(f"{self.path} has no array {name!r}; it has {there}")
+            available = "one array, without a name" if isinstance(arrays, np.ndarray) else ", ".join(arrays)
+            raise InputError(f"{self.path} has no array {name!r}; it has {available}")
         return np.asarray(arrays[name]), None
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class MatrixFile(Container):
 class ArrayFile(MatrixFile):
     """Matrix in an ``.npy`` file or an uncompressed ``.npz`` archive.
 
-    The file is not memory-mapped, because truncation of a mapped file would end the process.
+    The file is not memory-mapped, because the process would crash if a mapped file were truncated.
     """
 
     kind = "npy"
@@ -130,9 +130,9 @@ class ArrayFile(MatrixFile):
         self._header = self._find_member() if is_archive else _read_header(self._file, 0, str(path))
         shape, dtype = self._header.shape, self._header.dtype
         if dtype.kind not in "fiub" or dtype.itemsize > 8:
-            raise StoreError(f"{path} holds values of type {dtype}, and not numbers that are read")
+            raise StoreError(f"{path} holds values of type {dtype}, not numbers of at most 8 bytes")
         if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
-            raise StoreError(f"{path} has an array of shape {shape}, and not rows by features")
+            raise StoreError(f"{path} has an array of shape {shape} instead of (rows, features)")
         end = self._header.offset + shape[0] * shape[1] * dtype.itemsize
         if end > self.size:
             raise StoreError(f"{path} is truncated: it is shorter than its header says; fetch it again")
@@ -140,7 +140,7 @@ class ArrayFile(MatrixFile):
             raise StoreError(_LONGER.format(path))
 
     def _find_member(self) -> _Header:
-        """Return the header of the archive's only two-axis array."""
+        """Return the header of the archive's only array of two axes."""
         found: dict[str, _Header] = {}
         try:
             with zipfile.ZipFile(self._file) as archive:
@@ -160,7 +160,7 @@ class ArrayFile(MatrixFile):
 
 
 class PackedFile(MatrixFile):
-    """Loaded matrix of an ``.npz`` archive that cannot be read by rows: see `kinds.is_packed`."""
+    """Matrix loaded from an ``.npz`` archive, which cannot be read by rows: see `kinds.is_packed`."""
 
     kind = "npz"
 
@@ -205,26 +205,25 @@ class PackedFile(MatrixFile):
 
 
 def check_memory(where: object, nbytes: int, memory: int, lines: str) -> None:
-    """Raise `PlanError`, with Python `lines` that store a matrix by rows, unless it fits in memory twice."""
+    """Raise `PlanError`, whose remedy is the Python code `lines`, unless a matrix fits in memory twice."""
     if 2 * nbytes > memory:
         raise PlanError(
-            f"{where} is not stored by rows, and loading its {nbytes:,} bytes takes twice as many; in Python "
-            f"`{lines}` stores it by rows",
+            f"{where} is not stored by rows, and loading its {nbytes:,} bytes needs twice as much memory; "
+            f"to store it by rows, run `{lines}` in Python",
             needed_memory=2 * nbytes,
         )
 
 
 def only_matrix(path: Path, arrays: dict[str, Any]) -> Any:
-    """Return the only two-axis array, or its header; raise StoreError unless there is exactly one."""
+    """Return the only array, or header, of two axes; raise StoreError unless there is exactly one."""
     matrices = [array for array in arrays.values() if len(array.shape) == 2]
     if len(matrices) != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise StoreError(f"{path} has {len(matrices)} arrays of two axes, not one: {shapes}")
+        raise StoreError(f"{path} has {len(matrices)} two-axis arrays instead of one: {shapes}")
     return matrices[0]
 
 
 def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
-    """Read the header of the array at offset `begin`."""
     file.seek(begin)
     try:
         major, _ = np.lib.format.read_magic(file)
@@ -232,23 +231,23 @@ def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
         shape, by_columns, dtype = read(file)
     except OSError:
         raise
-    except Exception:  # the header is parsed as Python, which may fail in many ways
+    except Exception:  # NumPy parses the header as Python, which may fail in many ways
         raise StoreError(f"{where} is damaged: its header cannot be read; fetch it again") from None
     return _Header(shape, by_columns, dtype, file.tell())
 
 
 def load_array(path: Path) -> np.ndarray:
-    """Return a file's array, memory-mapped, or an archive of arrays; raise InputError if unreadable."""
+    """Return an ``.npy`` array, memory-mapped, or an ``.npz`` archive; raise InputError if unreadable."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python 2 headers, and sizes that overflow
             found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # the header is parsed as Python, which may fail in many ways
+    except Exception as error:  # as in `_read_header`
         if isinstance(error, OSError) and error.errno:
             raise InputError(f"{path} cannot be read: {durable.reason(error)}") from None
         what = "is damaged or truncated: its header cannot be read; fetch it again"
         if "Python objects" in str(error) or "pickle" in str(error):
-            what = "holds Python objects, a pickle, which is not read; give numbers or texts"
+            what = "holds pickled Python objects, which are not loaded; save numbers or text"
         raise InputError(f"{path} {what}") from None
     if isinstance(found, np.memmap) and found.offset + found.nbytes < path.stat().st_size:
         raise InputError(_LONGER.format(path))

@@ -14,7 +14,7 @@ from streamsvm.store.layout import ArraySpec
 
 
 class ArrayWriter:
-    """Writer of one array: hashes the values and cuts them into whole chunks, which threads write."""
+    """Writer of one array. It hashes the values and cuts them into chunks, which threads write."""
 
     def __init__(
         self, write: Callable[[int, np.ndarray], None], spec: ArraySpec, chunk: int, threads: Threads
@@ -42,7 +42,7 @@ class ArrayWriter:
                 self._flush()
 
     def _flush(self) -> None:
-        """Let a thread write the buffer, and reuse a written one because fresh memory costs page faults."""
+        """Submit the buffer for writing; reuse a written buffer, because fresh memory costs page faults."""
         self._writing.append(self._threads.submit(self._write, self._written, self._buffer, self._buffered))
         self._written += self._buffered
         self._buffered = 0

@@ -16,18 +16,10 @@ from streamsvm.store.store import COLUMNS, IN_MEMORY, Columns, Facts, RowSizes, 
 
 
 class ArrayStore(Store):
-    """Store of rows in memory.
+    """Store of `rows` in memory; the costs in `rows`, if any, are sample weights.
 
-    Parameters
-    ----------
-    rows : Rows
-        Rows; their costs, if any, are sample weights.
-    labels : mapping
-        Class names and label dtype, as `class_record` returns them.
-    meta : mapping
-        Record of how the rows were read.
-    dense : bool
-        Whether the rows come from a dense matrix.
+    `labels` has the class names and label dtype, as `class_record` returns them. `meta` records how the rows
+    were read. `dense` says whether the rows come from a dense matrix.
     """
 
     def __init__(
@@ -77,7 +69,7 @@ class ArrayStore(Store):
         return only(self.read(ranges)._asdict(), wanted & self.facts.stored)
 
     def read(self, ranges: Ranges) -> Rows:
-        """Return the rows of ranges; a single range is returned as views of the stored arrays."""
+        """Return the rows in ranges; for a single range, the arrays are views of the stored arrays."""
         if len(ranges) > 1 and (ranges[1:, 0] >= ranges[:-1, 1]).all():
             kept = np.zeros(self.n_rows, np.bool_)
             kept[numbers_in(ranges)] = True
@@ -92,7 +84,7 @@ class ArrayStore(Store):
 
 
 def in_memory(store: Store) -> ArrayStore:
-    """Load a whole store into memory, so that a view is not computed at every read."""
+    """Load a whole store into memory, so that its views are not computed again at every read."""
     labels = {"classes": store.classes, "label_dtype": store.label_dtype}
     rows = store.rows(0, store.n_rows)
     return ArrayStore(rows, labels, store.n_features, store.feature_names(), store.meta)

@@ -1,7 +1,8 @@
 """Reading and decoding of chunks by several threads, without the container's library.
 
-Zarr and HDF5 decode one chunk at a time under a lock. Here each chunk takes three steps that mostly run
-without the GIL: fetch the bytes, undo the codecs, copy the requested elements.
+A chunk is a run of successive elements of an array that is compressed as a unit. Zarr and HDF5 decode one
+chunk at a time under a lock. Here each chunk takes three steps that mostly run without the GIL: fetch the
+bytes, undo the codecs, and copy the requested elements.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from streamsvm.store.ranges import Ranges, copy_ranges, lengths, split_ranges
 
 # One thread waits for the disk while another decodes. More threads gain little and take cores from training.
 THREADS = min(4, os.cpu_count() or 1)
-READ_AHEAD = 8  # chunks that the system preloads, so that the disk is never idle
+READ_AHEAD = 8  # chunks that the operating system preloads, so that the disk is never idle
 
 _JOB_ELEMENTS = 2**15  # minimum elements per job, because each job has overhead
-_MOST_KEPT = 2**22  # maximum bytes of a decoded chunk kept for the next read
+_MAX_KEPT_BYTES = 2**22  # of a decoded chunk that is kept for the next read
 _NOTHING = np.empty(0)
 _MIN_REUSED = 2**20  # minimum bytes of a reused buffer
 
@@ -36,10 +37,10 @@ class Chunks(Protocol):
     chunk: int  # elements per chunk; the last chunk is padded to this length
 
     def fetch(self, number: int, local: threading.local) -> Any:
-        """Return the stored bytes of a chunk; None if the chunk is missing and its elements are `fill`.
+        """Return the stored bytes of a chunk; None if the chunk is missing, so that its elements are `fill`.
 
-        The bytes are valid until the same thread fetches again; `local` may hold their buffer. Raises
-        `OSError` or `ValueError`.
+        The bytes, whose buffer `local` may hold, are valid until the same thread fetches the next chunk.
+        Raises `OSError` or `ValueError`.
         """
 
     def decode(self, payload: Any, out: np.ndarray) -> None:
@@ -58,19 +59,14 @@ class ChunkReader:
         self._threads = Threads(THREADS, "streamsvm-chunk")
         self._local = threading.local()
         self._arrays = UsedArrays()
-        # End of the last read of each array, and its last chunk, decoded.
+        # End of the last read of each array, and the decoded chunk in which the read ended.
         self._ends: dict[Chunks, tuple[int, np.ndarray]] = {}
 
     def read(self, chunks: Chunks, ranges: Ranges) -> np.ndarray:
-        """Return the elements of ranges, concatenated in an array that nothing else refers to.
+        """Return the elements in ranges, concatenated in an array that nothing else refers to.
 
-        Each chunk is decoded once, in chunk order. If a read continues the previous one, their common chunk
-        is not decoded again.
-
-        Raises
-        ------
-        OSError, ValueError
-            If a chunk is missing, truncated, too long or damaged.
+        Each chunk is decoded once, in chunk order. If a single range continues the last read, the chunk that
+        they share is not decoded again. Raises `OSError` or `ValueError` if a chunk is missing or damaged.
         """
         out = self._arrays.empty(int(lengths(ranges).sum()), chunks.dtype)
         size = chunks.chunk
@@ -80,19 +76,19 @@ class ChunkReader:
         numbers, bounds = np.unique(chunk_of[order], return_index=True)
         bounds = np.append(bounds, len(order))
         end, last = self._ends.pop(chunks, (-1, _NOTHING))
-        goes_on = len(ranges) == 1 and ranges[0, 0] in (end - 1, end)  # row pointers overlap
-        kept = (end - 1) // size if goes_on else -1
+        continues = len(ranges) == 1 and ranges[0, 0] in (end - 1, end)  # row pointers overlap
+        kept = (end - 1) // size if continues else -1
 
         def read_chunk(at: int) -> None:
             number = int(numbers[at])
             if at + READ_AHEAD < len(numbers):
                 chunks.expect(int(numbers[at + READ_AHEAD]))
-            mine = order[bounds[at] : bounds[at + 1]]
-            wanted, stops = parts[mine] - number * size, ends[mine]
+            in_chunk = order[bounds[at] : bounds[at + 1]]
+            local, stops = parts[in_chunk] - number * size, ends[in_chunk]
             whole = last
             if number != kept:
                 payload = chunks.fetch(number, self._local)
-                if payload is not None and len(mine) == 1 and int(lengths(wanted)[0]) == size:
+                if payload is not None and len(in_chunk) == 1 and int(lengths(local)[0]) == size:
                     chunks.decode(payload, out[stops[0] - size : stops[0]])
                     return
                 whole = np.empty(size, chunks.dtype)
@@ -100,9 +96,9 @@ class ChunkReader:
                     whole[:] = chunks.fill
                 else:
                     chunks.decode(payload, whole)
-            places = np.column_stack([stops - lengths(wanted), stops])
-            copy_ranges(out, places, whole, wanted)
-            if len(ranges) == 1 and number == numbers[-1] and whole.nbytes <= _MOST_KEPT:
+            places = np.column_stack([stops - lengths(local), stops])
+            copy_ranges(out, places, whole, local)
+            if len(ranges) == 1 and number == numbers[-1] and whole.nbytes <= _MAX_KEPT_BYTES:
                 self._ends[chunks] = int(ranges[0, 1]), whole
 
         for number in numbers[:READ_AHEAD]:
@@ -123,13 +119,10 @@ class ChunkReader:
 
 
 class UsedArrays:
-    """Buffer pool. A buffer is reused once nothing refers to it.
-
-    Faulting in fresh pages costs as much as decoding.
-    """
+    """Pool that reuses unreferenced buffers, because faulting in fresh pages costs as much as decoding."""
 
     def __init__(self) -> None:
-        self._held: list[np.ndarray] = []
+        self._buffers: list[np.ndarray] = []
         self._lock = threading.Lock()
 
     def empty(self, n: int, dtype: np.dtype) -> np.ndarray:
@@ -138,16 +131,16 @@ class UsedArrays:
         if size < _MIN_REUSED:
             return np.empty(n, dtype)
         with self._lock:
-            used = _count_references(self._held) > _count_references([np.empty(0)])  # by callers or views
-            found = next(
-                (held for held, is_used in zip(self._held, used, strict=True)
-                 if not is_used and size <= len(held) <= 2 * size), None
+            in_use = _count_references(self._buffers) > _count_references([np.empty(0)])  # by a view
+            buffer = next(
+                (each for each, is_used in zip(self._buffers, in_use, strict=True)
+                 if not is_used and size <= len(each) <= 2 * size), None
             )  # fmt: skip
-            if found is None:
-                found = np.empty(size + size // 8, np.uint8)  # the next read may be a little larger
-                kept = [held for held, is_used in zip(self._held, used, strict=True) if is_used]
-                self._held = [*kept, found]
-            return found[:size].view(dtype)
+            if buffer is None:
+                buffer = np.empty(size + size // 8, np.uint8)  # the next read may be a little larger
+                kept = [each for each, is_used in zip(self._buffers, in_use, strict=True) if is_used]
+                self._buffers = [*kept, buffer]
+            return buffer[:size].view(dtype)
 
 
 def _count_references(arrays: list[np.ndarray]) -> np.ndarray:
@@ -156,7 +149,7 @@ def _count_references(arrays: list[np.ndarray]) -> np.ndarray:
 
 @functools.cache
 def _zlib() -> Any:
-    """Return ISA-L's zlib, which takes half the time, or Python's if it is not installed."""
+    """Return ISA-L's zlib, which is twice as fast as Python's, or Python's if ISA-L is not installed."""
     try:
         return importlib.import_module("isal.isal_zlib")
     except ImportError:
@@ -183,7 +176,7 @@ def copy_bytes(content: Any, out: np.ndarray) -> None:
 
 
 def read_bytes(descriptor: int, out: np.ndarray, offset: int = 0) -> None:
-    """Fill a contiguous array from a file offset; raise ValueError if the file ends early."""
+    """Fill a contiguous array with bytes from a file offset; raise ValueError if the file ends early."""
     rest = out.view(np.uint8).reshape(-1).data
     while len(rest):
         n = os.preadv(descriptor, [rest], offset)

@@ -20,15 +20,15 @@ from streamsvm.store.chunk_reader import ChunkReader, Chunks
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
 DAMAGED = "damaged: convert again"
-_MAX_GAP = 2**16  # largest gap, in bytes, between ranges that are read together
-_MOST_AS_ONE = 2**20  # ranges read together begin within these bytes (in whole chunks)
+_MAX_GAP = 2**16  # maximum bytes between two ranges that are read together
+_WINDOW = 2**20  # ranges read together begin in the same window of about this many bytes (whole chunks)
 UNWRITTEN = "could not be written: remove it and try again"
 COPY_AGAIN = "copy the whole store again"
 WRITE_ALL = ", or write it with zarr.config.set({'array.write_empty_chunks': True})"
 
-# No codec of streamsvm or anndata compresses constant bytes further than this (zstd: about 2^15).
+# No codec of streamsvm or anndata compresses constant bytes by a larger ratio (zstd: about 2**15).
 MAX_COMPRESSION = 2**17
-SLACK = 2**20  # bytes that an array may claim beyond this ratio
+SLACK = 2**20  # bytes that an array may claim in addition to this ratio
 MAX_CHUNK_BYTES = 2**30  # of a decoded chunk
 
 
@@ -39,19 +39,20 @@ class MissingChunk(ValueError):
 class StoredArray:
     """Array of one or two axes in a container; an element is an entry of the first axis.
 
-    `absent_chunks` is the reaction to a missing chunk; other Zarr writers omit chunks of fill values.
+    `absent_chunks` says how to treat missing chunks; other Zarr writers omit chunks that have only the fill
+    value.
     """
 
     name: str  # path in the container, such as "X/data"
     length: int
     dtype: np.dtype | None  # None for text
-    width: int  # bytes per element in memory; for text of variable length, bytes of a reference
-    columns: int | None  # None for one axis
+    width: int  # bytes per element in memory; for strings of variable length, bytes of a reference
+    columns: int | None  # like `column_chunk`, None for one axis
     chunk: int  # elements per chunk, the unit of decoding or reading
-    column_chunk: int | None = None  # columns per chunk; None for one axis
+    column_chunk: int | None = None  # columns per chunk
     container: Container
     absent_chunks: Literal["refuse", "warn", "allow"] = "refuse"
-    decodes_whole_chunks = False  # True: ranges that share a chunk are read together
+    decodes_whole_chunks = False  # whether ranges that share a chunk are read together
     _chunks: Chunks | None = None  # set if chunks are decoded without the container's library
 
     def _set_layout(
@@ -69,10 +70,10 @@ class StoredArray:
         self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
 
     def _check_chunk_size(self) -> None:
-        """Refuse chunks of more than 1 GiB before decoding one."""
+        """Raise StoreError if a decoded chunk has more than 1 GiB; called before decoding."""
         size = self.width // (self.columns or 1) * self.chunk * (self.column_chunk or 1)
         if size > MAX_CHUNK_BYTES:
-            raise self.error(f" has chunks of {size:,} bytes, and at most {MAX_CHUNK_BYTES:,} are decoded")
+            raise self.error(f" has chunks of {size:,} bytes, but at most {MAX_CHUNK_BYTES:,} are decoded")
 
     @property
     def shape(self) -> list[int]:
@@ -82,23 +83,19 @@ class StoredArray:
     def exceeds_page_cache(self) -> bool:
         """True if the page cache cannot keep the array from one pass to the next.
 
-        The limit is an eighth of the memory, because a store has two large arrays, and weights and duals need
-        most of the memory.
+        The limit is 1/8 of the memory: a store has two large arrays, and weights and duals need most memory.
         """
         return self.stored_bytes() > memory_limit() // 8
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return the elements ``start:stop`` in a new array; each chunk is decoded once.
 
-        Raises
-        ------
-        StoreError
-            If they cannot be read (the message names array and chunk), or the container has changed.
+        Raises StoreError, which names array and chunk, if they cannot be read or the container has changed.
         """
         return self.read_ranges(span(start, stop))
 
     def read_ranges(self, ranges: Ranges) -> np.ndarray:
-        """Return the elements of ranges, concatenated in a new array; errors are as for `read`."""
+        """Return the elements in ranges, concatenated in a new array; errors are as for `read`."""
         filled = ranges[lengths(ranges) > 0]
         if not len(filled):
             return np.empty(0 if self.columns is None else (0, self.columns), self.dtype or object)
@@ -141,24 +138,24 @@ class StoredArray:
         places = np.cumsum(sizes) - sizes
         order = np.argsort(ranges[:, 0], kind="stable")  # order on disk
         begins, furthest = ranges[order, 0], np.maximum.accumulate(ranges[order, 1])
-        apart = (begins[1:] - furthest[:-1]) * self.width > _MAX_GAP
+        is_border = (begins[1:] - furthest[:-1]) * self.width > _MAX_GAP
         if self.columns is not None or self.decodes_whole_chunks:  # decode no chunk twice
-            apart &= begins[1:] // self.chunk > (furthest[:-1] - 1) // self.chunk
-        most = -(-_MOST_AS_ONE // (self.chunk * max(self.width, 1))) * self.chunk
-        apart |= np.diff(begins // most) > 0
+            is_border &= begins[1:] // self.chunk > (furthest[:-1] - 1) // self.chunk
+        window = -(-_WINDOW // (self.chunk * max(self.width, 1))) * self.chunk
+        is_border |= np.diff(begins // window) > 0
         out: np.ndarray | None = None
-        for near in np.split(order, np.flatnonzero(apart) + 1):
-            first = int(ranges[near[0], 0])
-            values = self._read(first, int(ranges[near, 1].max()))
+        for group in np.split(order, np.flatnonzero(is_border) + 1):
+            first = int(ranges[group[0], 0])
+            values = self._read(first, int(ranges[group, 1].max()))
             if out is None:
                 out = np.empty((int(sizes.sum()), *values.shape[1:]), values.dtype)
-            to = np.column_stack([places[near], places[near] + sizes[near]])
-            copy_ranges(out, to, values, ranges[near] - first)
+            to = np.column_stack([places[group], places[group] + sizes[group]])
+            copy_ranges(out, to, values, ranges[group] - first)
         assert out is not None
         return out
 
     def _raise_for_chunk(self, start: int, stop: int) -> None:
-        """Raise an error for the first chunk of the range that cannot be read alone, if any."""
+        """Raise an error for the first chunk of the range that cannot be read, if any."""
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             try:
                 self._read_ranges(span(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length)))
@@ -192,11 +189,10 @@ class StoredArray:
             self.container.gaps |= {self.name}
 
     def check_claimed_size(self) -> None:
-        """Refuse a length that cannot fit in the stored bytes, before allocating it."""
+        """Raise StoreError if the stored bytes are too few for the claimed length, before allocating it."""
         claimed, stored = self.length * self.width, self.stored_bytes()
         if claimed > stored * MAX_COMPRESSION + SLACK:
-            there = f"only {stored} bytes of it are there"
-            raise self.error(f" claims {claimed:,} bytes, but {there} ({DAMAGED})")
+            raise self.error(f" claims {claimed:,} bytes, but only {stored} bytes are stored ({DAMAGED})")
 
     def check_length(self, expected: int) -> None:
         if self.length != expected:
@@ -207,16 +203,16 @@ class StoredArray:
             raise self.error(" does not hold integers")
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
-        """Return the elements ``start:stop``, or only their `columns`; for arrays without `_chunks`."""
+        """Return the elements ``start:stop``, or only some `columns`; only called without `_chunks`."""
         raise NotImplementedError
 
     def stored_bytes(self) -> int:
-        """Return the size of the chunks on disk, or the claimed size if that is unknown."""
+        """Return the bytes of all chunks on disk, or the claimed size if these bytes are unknown."""
         return self.length * self.width
 
 
 class Container(ABC):
-    """Zarr folder, HDF5 file or matrix file, open for reading; streamsvm also opens its own for writing.
+    """Zarr folder, HDF5 file or matrix file, open for reading or, if streamsvm creates it, for writing.
 
     All faults on disk are raised as `StoreError`.
     """
@@ -230,7 +226,7 @@ class Container(ABC):
     is_matrix = False  # whether there is only a matrix ``X``, without labels or names
     is_closed = False
     _opened: Any = None  # file status at opening
-    has_gaps = False  # whether a warning of missing chunks was given
+    has_gaps = False  # whether the warning about missing chunks was issued
 
     @property
     def descriptor(self) -> int | None:
@@ -267,17 +263,17 @@ class Container(ABC):
         """Return ``"group"``, ``"array"``, or None if the node does not exist."""
 
     def children(self, group: str) -> list[str]:
-        """Return the sorted names in an AnnData group; none if the group does not exist."""
+        """Return the sorted names in an AnnData group; an empty list if the group does not exist."""
         return []
 
     def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
-        """Return the labels of a matrix by name; raise `InputError` if there are none.
+        """Return the labels that are stored with a matrix under `name`; raise `InputError` if there are none.
 
         The result is an array and None, or a list of distinct values and each row's position in the list.
         """
         raise InputError(
-            f"{self.path} is one array, and has no labels {name!r}",
-            remedy=Remedy("give them in a file, with {}", Option("labels")),
+            f"{self.path} is a single array, which has no labels {name!r}",
+            remedy=Remedy("specify a file of labels with {}", Option("labels")),
         )
 
     def array(self, path: str, axes: int = 1) -> StoredArray:
@@ -291,43 +287,40 @@ class Container(ABC):
     def _array(self, path: str, axes: int) -> StoredArray: ...
 
     def check_unchanged(self) -> None:
-        """Raise StoreError if the store has changed since it was opened.
-
-        A file that replaces the open file is not read, so it is not a change.
-        """
+        """Raise StoreError if the store has changed; a new file at an open file's path does not count."""
         if self._opened is not None:
             with self.wrapped(""):
-                now = os.fstat(cast(int, self.descriptor))
-            if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+                status = os.fstat(cast(int, self.descriptor))
+            if (status.st_size, status.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
                 raise changed_error(self.path, "the file was written to")
 
     def check_read(self) -> None:
-        """Check for changes after a read; warn at the first missing chunk."""
+        """Check for changes after a read, and warn about the first missing chunk."""
         self.check_unchanged()
         if self.gaps and not self.has_gaps:
             self.has_gaps = True
-            what = f"{self.path}: array {min(self.gaps)} lacks chunks, as writers leave out those of zeros"
-            warn(what, remedy=Remedy("if the copy of the store is not complete, copy it again"))
+            what = f"{self.path}: array {min(self.gaps)} lacks chunks, which are read as zeros"
+            warn(what, remedy=Remedy("copy the store again if the copy is not complete"))
 
     @abstractmethod
     def close(self) -> None: ...
 
 
 def changed_error(path: Path, what: str) -> StoreError:
-    return StoreError(f"{path}: {what} while it was in use; restore the old one, or start again")
+    return StoreError(f"{path}: {what} while it was in use; restore the old store, or start again")
 
 
 # Phrases in libhdf5's messages, with their meanings.
 _HDF5_PHRASES = {
     "filter returned failure": "checksum or decompression failure",  # also of the fletcher32 checksum
-    "truncated file": "the file is shorter than it says: truncated",
+    "truncated file": "the file is truncated: it is shorter than its header says",
     "signature not found": "not an HDF5 file",
-    "already open for write": "incomplete: its writer has not finished, or was killed",
+    "already open for write": "the file is incomplete: its writer has not finished, or was killed",
 }
 
 
 def one_line(error: BaseException) -> str:
-    """Describe an error in one line: the meaning or the first line of its message, or the error's type."""
+    """Describe an error in one line: by the meaning or first line of its message, or else by its type."""
     if (refused := system_error(error)) is not None:
         return durable.reason(refused)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)

@@ -21,14 +21,14 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.hdf5_chunks import complete_rows, compressed_chunks
 from streamsvm.store.layout import ArraySpec
 
-# In file format 1.10 every structure has a checksum, also the chunk indexes, which have none in 1.8.
-# Attributes may exceed 64 KB.
+# In file format 1.10 every structure has a checksum, including the chunk indexes, which have none in 1.8, and
+# attributes may exceed 64 KB.
 LIBVER = ("v110", "v110")
 CHUNK_CACHE = 4 * 2**20  # more than CHUNK_NNZ float64 values, so reads that share a chunk decode it once
 
 _PIECE = 2**18  # elements per read of a dataset without chunks
 
-# HDF5 without plugins has no fast codec: lzf reads at a third of the speed of no codec
+# HDF5 without plugins has no fast codec: reading is three times slower with lzf than without a codec
 # (docs/measurements/store.md).
 CODECS: dict[str, dict[str, Any]] = {
     "fast": {},
@@ -39,11 +39,11 @@ CODECS: dict[str, dict[str, Any]] = {
 
 class Hdf5Array(StoredArray):
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
-        elsewhere = dataset.file.filename != str(container.path)
+        in_other_file = dataset.file.filename != str(container.path)
         self.container: Hdf5Container = container
         self.name = name
-        if dataset.is_virtual or dataset.external or elsewhere:
-            raise self.error(" is stored in another file, which is not read; copy it into this one")
+        if dataset.is_virtual or dataset.external or in_other_file:
+            raise self.error(" is stored in another file, which is unsupported; copy it into this file")
         text = h5py.check_string_dtype(dataset.dtype) is not None
         chunks = dataset.chunks
         if not chunks and dataset.shape:  # contiguous, so nothing is decoded
@@ -151,8 +151,8 @@ class Hdf5Container(Container):
         with self.wrapped(path):
             encoded = [text.encode() for text in texts]
             width = max(map(len, encoded), default=1) or 1
-            # Text has fixed length, because HDF5 keeps text of variable length in its global heap, which has
-            # no checksums, and libhdf5 may hang on a damaged heap.
+            # Strings have fixed length, because HDF5 keeps variable-length strings in a global heap without
+            # checksums, and libhdf5 may hang on a damaged heap.
             dtype = h5py.string_dtype("utf-8", width)
             chunk = max(1, min(len(texts), 2**22 // width))
             spec = ArraySpec(len(texts), dtype, None)
@@ -173,7 +173,7 @@ class Hdf5Container(Container):
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
             text = json.dumps(value, allow_nan=False).encode()
-            # Text of fixed length lies in the object header, which has a checksum: see `create_text`.
+            # A string of fixed length lies in the object header, which has a checksum: see `create_text`.
             dtype = h5py.string_dtype("utf-8", len(text))
             self._node("").attrs.create(name, np.bytes_(text), dtype=dtype)
         self.sync()
@@ -198,7 +198,7 @@ class Hdf5Container(Container):
 
 @contextlib.contextmanager
 def _kept_open(node: Any) -> Iterator[None]:
-    """Keep a file or dataset open after an error; h5py would close it, fail again and print that error."""
+    """Keep a node open after an error, because h5py would close it, fail again and print the second error."""
     try:
         yield
     except Exception:
@@ -215,7 +215,7 @@ def _put(dataset: h5py.Dataset, start: int, values: np.ndarray) -> None:
 
 
 def _set_attrs(node: Any, attrs: dict[str, Any]) -> None:
-    """Set the attributes of a group or dataset; lists become arrays."""
+    """Set the attributes of a group or dataset, with lists as arrays."""
     for name, value in attrs.items():
         if isinstance(value, list):
             text = all(isinstance(item, str) for item in value)

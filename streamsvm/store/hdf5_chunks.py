@@ -21,19 +21,19 @@ HasChunks = Callable[[int, int], bool]  # (first, end): whether chunks ``first:e
 
 
 def complete_rows(dataset: h5py.Dataset) -> np.ndarray | None:
-    """Return which rows of the chunk grid are complete, bool; None if no chunk is missing."""
+    """Return the mask of complete rows in the chunk grid; None if no chunk is missing."""
     if dataset.chunks is None:
         return None
     grid = [-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True)]
     if dataset.id.get_num_chunks() == math.prod(grid):
         return None
-    found = np.zeros(grid[0], np.int64)
+    counts = np.zeros(grid[0], np.int64)
 
     def count(chunk: Any) -> None:
-        found[chunk.chunk_offset[0] // dataset.chunks[0]] += 1
+        counts[chunk.chunk_offset[0] // dataset.chunks[0]] += 1
 
     dataset.id.chunk_iter(count)
-    return found == math.prod(grid[1:])
+    return counts == math.prod(grid[1:])
 
 
 class Hdf5Chunks:
@@ -68,7 +68,7 @@ class Hdf5Chunks:
 
 
 def compressed_chunks(dataset: h5py.Dataset, has_chunks: HasChunks) -> Hdf5Chunks | None:
-    """Return the chunks of a dataset if they can be decoded here, else None."""
+    """Return the chunks of a dataset if they can be decoded without libhdf5, else None."""
     numbers = dataset.dtype.kind in "fiub" and dataset.dtype.isnative and sys.byteorder == "little"
     if not numbers or dataset.chunks is None or len(dataset.chunks) != 1:
         return None

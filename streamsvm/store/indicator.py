@@ -14,13 +14,13 @@ from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.ranges import Ranges, number_at
 from streamsvm.store.store import Columns
 
-_MAX_CLASSES = 2**24  # a shape may claim any number, and each class takes a string
+_MAX_CLASSES = 2**24  # limit because a shape may claim any number, and each class takes a string
 
 
 class Indicator:
     """Matrix of shape (n_rows, n_classes), CSR or dense, that is 1 where a row has a label.
 
-    The classes are the column names, or numbers from 0 without names.
+    The classes are the column names or, if the columns have no names, numbers from 0.
     """
 
     def __init__(self, matrix: StoredMatrix) -> None:
@@ -30,14 +30,14 @@ class Indicator:
         self._matrix = matrix
         self.classes = matrix.columns or [str(c) for c in range(matrix.shape[1])]
         self.label_dtype = dtype_of_names(self.classes)
-        self.most_labels = matrix.nnz  # upper bound of the number of labels of all rows
+        self.max_labels = matrix.nnz  # upper bound of the total number of labels
 
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
-        """Return the positions of the entries of ranges of rows: see `read_pointers`."""
+        """Return the ranges of entries, and the row pointers, for ranges of rows: see `read_pointers`."""
         return self._matrix.pointers(ranges)
 
     def columns(self, ranges: Ranges) -> Columns:
-        """Return the `labels`, `label_codes` and `label_indptr` of ranges of rows: see `Rows`."""
+        """Return `labels`, `label_codes` and `label_indptr` for ranges of rows: see `Rows`."""
         matrix = self._matrix
         values, codes, indptr = matrix.read(ranges)
         assert codes is not None  # because `dense_rows` is False
@@ -48,7 +48,7 @@ class Indicator:
             row = number_at(ranges, row_of(indptr, at))
             raise StoreError(
                 f"{matrix.path}: {matrix.name}, row {row + 1}: {values[at]:.15g} is neither 0 nor 1; "
-                "an indicator of labels has no other values"
+                "an indicator matrix may contain only 0 and 1"
             )
         codes = np.where(values != 0, codes, format.UNSEEN_LABEL)
         distinct, starts = distinct_sets(codes, indptr)
@@ -56,7 +56,7 @@ class Indicator:
         if twice is not None:
             raise StoreError(
                 f"{matrix.path}: {matrix.name}, row {number_at(ranges, twice) + 1}: a label occurs twice; "
-                "in Python: the matrix's sum_duplicates(), with ones as its data"
+                "in Python, call sum_duplicates() on the matrix, and set its data to 1"
             )
         return {
             "labels": first_labels(distinct, starts), "label_codes": distinct, "label_indptr": starts,

@@ -18,12 +18,12 @@ from streamsvm.store.ranges import Ranges, span, split_ranges
 from streamsvm.store.store import Columns, RowSizes, Store, Whole
 from streamsvm.store.views import matched, recoded
 
-Found = TypeVar("Found")
-_SPARSE_BYTES = 2 * 8  # per value, to convert dense rows to CSR
+Result = TypeVar("Result")
+_SPARSE_BYTES = 2 * 8  # bytes per value, to convert dense rows to CSR
 
 
 class JoinedStore(Store):
-    """Rows of stores with the same features and classes, in sequence; the stores are closed with it.
+    """Concatenated rows of stores with the same features and classes; `close` closes the stores.
 
     Dense rows become CSR unless all stores have dense rows.
     """
@@ -67,35 +67,35 @@ class JoinedStore(Store):
             return sum(store.class_counts for store in self.stores)
         return None if what == "statistics" else self.stores[0].whole(what)
 
-    def _each(self, ranges: Ranges, read: Callable[[Store, Ranges], Found]) -> Iterator[tuple[int, Found]]:
-        """Yield the number of a store's first row, and the result of `read`, for successive ranges."""
+    def _each(self, ranges: Ranges, read: Callable[[Store, Ranges], Result]) -> Iterator[tuple[int, Result]]:
+        """Yield (first row of a store, result of `read`) for successive ranges in the same store."""
         parts, divided = split_ranges(ranges, self._starts)
         if not len(parts):
             parts, divided = np.zeros(1, np.int64), span(0, 0)
         for part, places in groupby(range(len(parts)), lambda at: int(parts[at])):
-            own = divided[list(places)] - self._starts[part]
-            yield int(self._starts[part]), read(self.stores[part], own)
+            local = divided[list(places)] - self._starts[part]
+            yield int(self._starts[part]), read(self.stores[part], local)
 
     def sizes(self, ranges: Ranges) -> RowSizes:
-        found = [sizes for _, sizes in self._each(ranges, lambda store, own: store.sizes(own))]
-        return RowSizes(*(np.concatenate(each) for each in zip(*found, strict=True)))
+        parts = [sizes for _, sizes in self._each(ranges, lambda store, local: store.sizes(local))]
+        return RowSizes(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
         wanted = wanted & self.facts.stored
-        found = []
-        for start, columns in self._each(ranges, lambda store, own: store.columns(own, wanted)):
+        parts = []
+        for start, columns in self._each(ranges, lambda store, local: store.columns(local, wanted)):
             if "numbers" in columns:
                 columns["numbers"] = columns["numbers"] + start
-            found.append(columns)
-        joined = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+            parts.append(columns)
+        joined = {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
         if "label_indptr" in joined:
-            counts = [np.diff(each["label_indptr"]) for each in found]
+            counts = [np.diff(each["label_indptr"]) for each in parts]
             joined["label_indptr"] = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         return joined
 
     def read(self, ranges: Ranges) -> Rows:
-        found = self._each(ranges, self._read_part)
-        rows = joined_rows([each._replace(numbers=each.numbers + start) for start, each in found])
+        parts = self._each(ranges, self._read_part)
+        rows = joined_rows([each._replace(numbers=each.numbers + start) for start, each in parts])
         return rows._replace(data=rows.data.astype(self.dtype, copy=False))
 
     def _read_part(self, store: Store, ranges: Ranges) -> Rows:
@@ -106,14 +106,10 @@ class JoinedStore(Store):
 def join_stores(stores: list[Store], join: str = "inner") -> Store:
     """Join stores that differ only in rows, classes and features.
 
-    Features are joined by `_common_features`; a feature that a store lacks is 0 in its rows. Classes are the
-    union, ordered by `all_classes`.
-
-    Raises
-    ------
-    StoreError
-        If features cannot be joined or are counted from different numbers, rows are in groups, or only some
-        stores have weights, sets of labels or a column to hold out by.
+    Features are joined by `_common_features`; a feature that a store lacks is 0 in the rows of that store.
+    Classes are the union, ordered by `all_classes`. Raises StoreError if features cannot be joined or are
+    numbered from 0 in one store and from 1 in another, rows are in groups, or only some stores have weights,
+    several labels per row or a hold-out column.
     """
     first, *others = stores
     for other in others:
@@ -122,9 +118,9 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
                 raise StoreError(f"{first.path} and {other.path} cannot be joined: only one of them {what}")
         texts = ((store.meta.get("encoding") or {}).get("text") or {} for store in (first, other))
         if len({str({**each, "columns": None}) for each in texts}) > 1:
-            raise StoreError(f"{first.path} and {other.path} hash text differently; convert both again")
+            raise StoreError(f"{first.path} and {other.path} hash text differently; convert both identically")
     if first.grouped:
-        raise StoreError(f"{first.path}: data in groups of rows cannot be joined; convert all of it at once")
+        raise StoreError(f"{first.path}: groups of rows cannot be joined; convert all data at once")
     names = [store.feature_names() for store in stores]
     joined = _common_features(stores, names, join)
     if joined is not None:
@@ -137,64 +133,55 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
     return JoinedStore([recoded(store, classes, INTEGER if integers else TEXT) for store in stores])
 
 
-def all_classes(each: Sequence[Sequence[str]], *, are_numbers: bool) -> list[str]:
-    """Return the union of classes: in the order of the first list if it has all of them, else sorted."""
-    every = set().union(*each)
-    return list(each[0]) if len(every) == len(each[0]) else sorted(every, key=int if are_numbers else None)
+def all_classes(lists: Sequence[Sequence[str]], *, are_numbers: bool) -> list[str]:
+    """Return the union of lists of classes: in the order of the first list if it is complete, else sorted."""
+    every = set().union(*lists)
+    return list(lists[0]) if len(every) == len(lists[0]) else sorted(every, key=int if are_numbers else None)
 
 
 _SHARED_FACTS = {
-    "weighted": "has weights of rows",
-    "multilabel": "has several labels a row",
+    "weighted": "has row weights",
+    "multilabel": "has several labels per row",
     "grouped": "has groups of rows",
-    "held_out_by": "has a column to hold out by",
-    "index_base": "counts its features from 1",
+    "held_out_by": "has a hold-out column",
+    "index_base": "numbers its features from 1",
 }
 
 
 def _common_features(stores: list[Store], names: Sequence[list[str] | None], join: str) -> list[str] | None:
-    """Return the names of the joined features, or None if no store has names and all have equally many.
+    """Return the names of the joined features, or None if no store has feature names.
 
-    "inner" keeps the features of all stores, in the order of the first; "outer" keeps the features of any
-    store, in order of appearance. A warning gives the number of features that some stores lack.
-
-    Raises
-    ------
-    StoreError
-        If only some stores have feature names, the numbers of unnamed features differ, or "inner" leaves
-        none.
-    SettingsError
-        If `join` is neither "inner" nor "outer".
+    "inner" keeps the features that all stores have, in the order of the first store; "outer" keeps all
+    features, in order of appearance. A warning states how many features some stores lack. Raises StoreError
+    if only some stores have feature names, the numbers of unnamed features differ, or no feature is left.
     """
     if join not in ("inner", "outer"):
         raise SettingsError(f"join must be inner or outer, not {join!r}", setting="join")
-    known = [own for own in names if own is not None]
+    known = [own_names for own_names in names if own_names is not None]
     if len(known) < len(stores):
-        for store, own in zip(stores, names, strict=True):
-            if known and own is None:
-                raise StoreError(
-                    f"{store.path} does not name its features, and others to be joined with it do"
-                )
+        for store, own_names in zip(stores, names, strict=True):
+            if known and own_names is None:
+                raise StoreError(f"{store.path} has no feature names, but other stores to join have them")
             if not known and store.n_features != stores[0].n_features:
                 raise StoreError(
-                    f"{stores[0].path} has {stores[0].n_features:,} features and {store.path} "
-                    f"{store.n_features:,}, and they have no names by which they could be joined"
+                    f"{stores[0].path} has {stores[0].n_features:,} features, {store.path} has "
+                    f"{store.n_features:,}, and neither has feature names to join them by"
                 )
         return None
-    everywhere = set(known[0]).intersection(*known[1:])
-    every = list(dict.fromkeys(name for own in known for name in own))
-    if join == "inner" and not everywhere:
-        remedy = "give files whose features have names of the same kind, or {}"
+    common = set(known[0]).intersection(*known[1:])
+    every = list(dict.fromkeys(name for own_names in known for name in own_names))
+    if join == "inner" and not common:
+        remedy = "use files with the same kind of feature names, or use {}"
         raise StoreError(
-            f"no feature is in all of {', '.join(str(store.path) for store in stores)}",
+            f"no feature occurs in all of {', '.join(str(store.path) for store in stores)}",
             remedy=Remedy(remedy, Option("join", "outer")),
         )
-    partial = [name for name in every if name not in everywhere]
+    partial = [name for name in every if name not in common]
     if partial:
-        fate = "left out" if join == "inner" else "taken as 0 where they are missing"
+        fate = "are left out" if join == "inner" else "count as 0 in the other files"
         be = "is" if len(partial) == 1 else "are"
         warn(
             f"{len(partial):,} of {len(every):,} features {be} not in all files and {fate} "
             f"({examples(partial)})"
         )
-    return every if join == "outer" else [name for name in known[0] if name in everywhere]
+    return every if join == "outer" else [name for name in known[0] if name in common]

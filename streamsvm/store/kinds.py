@@ -1,4 +1,4 @@
-"""Detection of input kinds from first bytes and structure; the suffix tells text formats apart."""
+"""Detection of an input's kind, a key of `TITLES`, from its first bytes, structure and, for text, suffix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.store.addresses import local
 from streamsvm.store.list_file import ListFile
 
 STDIN = "-"
-TO_FILE = Remedy("write it to a file first: only LIBSVM text is read from a pipe")
+TO_FILE = Remedy("write the input to a file first, because only LIBSVM text is read from a pipe")
 TITLES = {
     "libsvm": "LIBSVM text",
     "csv": "CSV",
@@ -50,10 +50,11 @@ def kind_of(path: str | os.PathLike[str], format: str | None = None) -> str:
     Parameters
     ----------
     path : path, address, or "-"
-        Input. The suffix decides if no file or folder is there; "-", standard input, is LIBSVM text.
+        Input. The suffix decides for a pipe and other inputs that are neither file nor folder; "-", standard
+        input, is LIBSVM text.
     format : str, optional
-        Expected kind, which must match the content. It overrides the kind of text that the suffix names, and
-        "parquet" overrides "lists".
+        Expected kind, which must match the content. For text it overrides the suffix, and "parquet"
+        overrides "lists".
 
     Raises
     ------
@@ -72,13 +73,13 @@ def kind_of(path: str | os.PathLike[str], format: str | None = None) -> str:
 
 
 def is_read_in_place(path: str | os.PathLike[str]) -> bool:
-    """Return whether `open_store` reads the input by rows: not text, tables or `is_packed` archives."""
+    """Return whether `open_store` can read the input by rows, unlike text, tables and packed archives."""
     kind = kind_of(path)
     return kind in {"anndata", *MATRICES} and not (kind == "npz" and is_packed(path))
 
 
 def is_trained_in_place(path: str | os.PathLike[str]) -> bool:
-    """Return whether rows can be read in place in any order, which large Parquet row groups prevent."""
+    """Return whether rows can be read in place in any order; large Parquet row groups prevent this."""
     if is_read_in_place(path) and kind_of(path) == "lists":
         with contextlib.closing(ListFile(Path(local(path)))) as file:
             return file.reads_groups
@@ -86,19 +87,19 @@ def is_trained_in_place(path: str | os.PathLike[str]) -> bool:
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Return whether an ``.npz`` archive has compressed arrays or a SciPy sparse matrix."""
+    """Return whether an ``.npz`` archive is packed: has compressed arrays or a SciPy sparse matrix."""
     members = _members(path)
     compressed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
     return compressed or {"format.npy", "shape.npy"} <= {each.filename for each in members}
 
 
 def compression_of(begin: bytes) -> str | None:
-    """Return the compression of text from its first `MAGIC_SIZE` bytes; None for plain text."""
+    """Detect the compression of text by its first `MAGIC_SIZE` bytes; return None for plain text."""
     return next((name for magic, name in COMPRESSIONS.items() if begin.startswith(magic)), None)
 
 
 def _members(path: str | os.PathLike[str]) -> list[zipfile.ZipInfo]:
-    """Return the archive's members; none if it is damaged or a pipe, because opening it reports the error."""
+    """Return the archive's members; [] if it is damaged or a pipe, because opening it reports the error."""
     try:
         with open_file(Path(local(path)), follow=True) as file, zipfile.ZipFile(file) as archive:
             return archive.infolist()
@@ -132,12 +133,12 @@ def _recognised(path: str | os.PathLike[str]) -> str:
     if found is None and by_name in TEXTS and compression_of(begin) is None:
         control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in begin)
         line = begin.partition(b"\n")[0].decode("utf-8", "surrogateescape")
-        # If the first line is text, a later line is malformed, and the reader names it.
+        # If the first line is text, a later line is malformed, and the reader will name that line.
         begins_as_text = "".join(line.split()).isprintable()
         is_foreign = b"\0" in begin and 16 * control > len(begin) and not begins_as_text
     if is_foreign:
         raise InputError(
-            f"{path} begins with {begin[:8]!r} and is of no kind that is read: {', '.join(TITLES.values())}"
+            f"{path} begins with {begin[:8]!r}, which fits no supported format: {', '.join(TITLES.values())}"
         )
     return found or by_name
 
@@ -152,5 +153,5 @@ def _kind_of_folder(path: Path, by_name: str) -> str:
         return "npy"
     if by_name == "anndata" or (path / ".zgroup").exists():
         return "anndata"
-    such = f", such as {path / RUN_DATA}" if (path / RUN_DATA).exists() else ""
-    raise InputError(f"{path} is a folder; give the files in it{such}")
+    example = f", such as {path / RUN_DATA}" if (path / RUN_DATA).exists() else ""
+    raise InputError(f"{path} is a folder; specify the files inside it{example}")

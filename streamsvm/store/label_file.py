@@ -1,4 +1,4 @@
-"""Labels and weights of a matrix, from ``.npy`` or text files, its archive, or columns of its table."""
+"""Labels and weights of a matrix, from separate files or from arrays or columns of the matrix file."""
 
 from __future__ import annotations
 
@@ -21,23 +21,12 @@ from streamsvm.store.store import Columns
 
 
 class FileLabels:
-    """Labels of all rows, in memory as codes; the classes have the order of ``convert``.
+    """Labels of the `n_rows` rows in the matrix `path`, in memory as codes.
 
-    Parameters
-    ----------
-    labels : ndarray, or list
-        Label of each row or, with `at`, the distinct labels.
-    where : str
-        Source of the labels, for messages.
-    path, n_rows : Path, int
-        Path and number of rows of the matrix.
-    at : ndarray, optional
-        Position of each row's label in `labels`.
-
-    Raises
-    ------
-    InputError
-        If there is not one label per row, or a value cannot be a label.
+    The classes are ordered as by ``convert``. `labels` is an array with the label of each row or, with
+    `at`, a list of distinct labels, in which `at` has the position of each row's label. `where` names the
+    source of the labels in messages. Raises InputError if there is not one label per row, or a value cannot
+    be a label.
     """
 
     def __init__(
@@ -45,7 +34,7 @@ class FileLabels:
     ) -> None:
         if at is None:
             if labels.ndim != 1 or len(labels) != n_rows:
-                raise InputError(f"{where}: values of shape {labels.shape} for the {n_rows:,} rows of {path}")
+                raise InputError(f"{where} has the shape {labels.shape}, but {path} has {n_rows:,} rows")
             distinct, at = np.unique(labels, return_inverse=True)
             is_text, labels = labels.dtype.kind in "US", distinct.tolist()
         else:
@@ -56,7 +45,7 @@ class FileLabels:
                 names.append(label_values.label_text(value))
             except ValueError as error:  # includes UnicodeDecodeError
                 row = int(np.argmax(at == number))
-                raise InputError(f"{where}, row {row + 1}: this cannot be a label: {error}") from None
+                raise InputError(f"{where}, row {row + 1}: the value cannot be a label: {error}") from None
         known = list(dict.fromkeys(name for name in names if name is not None))  # values may share a name
         self.classes = [known[place] for place in label_values.class_order(known)] if known else []
         self.label_dtype = label_values.TEXT if is_text else label_values.dtype_of_names(self.classes)
@@ -66,7 +55,7 @@ class FileLabels:
         self.nbytes = self._codes.nbytes
 
     def columns(self, ranges: Ranges) -> Columns:
-        """Return the `labels` of ranges of rows; -1 for a missing label."""
+        """Return the codes, `labels`, for ranges of rows; -1 for a missing label."""
         return {"labels": self._codes[numbers_in(ranges)]}
 
 
@@ -77,22 +66,22 @@ def open_labels(
     labels: str | os.PathLike[str] | None,
     like: Mapping[str, Any],
 ) -> FileLabels:
-    """Open the labels of a matrix from the file `labels` or from its own array or column `label`.
+    """Open the labels of a matrix: the file `labels`, or `label`, an array or column of the matrix file.
 
     `like` is as for `open_store`.
     """
     path = container.path
     if labels is not None and label is not None:
-        raise InputError(f"{path}: labels are given twice, by label and by labels; leave one of them out")
+        raise InputError(f"{path}: label and labels cannot be combined; omit one of them")
     if labels is not None:
         with os_errors_as(InputError, labels, "read"):
             return FileLabels(_read_labels(Path(labels), like), str(labels), path, n_rows)
     if label is not None:
         values, at = container.labels(label)
         return FileLabels(values, f"{path}, {label!r}", path, n_rows, at)
-    remedy = "give a file with one a line, or an .npy array, with {}, or name its own with {}"
+    remedy = "specify a text or .npy file with {}, or name an array or column of the matrix file with {}"
     raise InputError(
-        f"{path} is a matrix, and its labels are missing",
+        f"{path} is a matrix without labels",
         remedy=Remedy(remedy, Option("labels"), Option("label")),
     )
 
@@ -110,11 +99,11 @@ def _array_or_lines(path: Path) -> np.ndarray | list[str]:
     try:
         return [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text; give one value a line, or an .npy array") from None
+        raise InputError(f"{path} is not UTF-8 text; write one value per line, or use an .npy file") from None
 
 
 def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
-    """Return the labels in a file; text lines are class names as in LIBSVM text, "" is a missing label."""
+    """Read a file of labels. Lines of text are spelled as in LIBSVM text, and "" is a missing label."""
     lines = _array_or_lines(path)
     if isinstance(lines, np.ndarray):
         return lines

@@ -17,7 +17,7 @@ LABEL = "label"
 DATA = "X/data"
 INDICES = "X/indices"
 INDPTR = "X/indptr"
-# Additional arrays lie inside X because anndata rejects unknown names at the root but ignores them in X.
+# Additional arrays lie inside X, because anndata rejects unknown names at the root but ignores them in X.
 NORM2 = "X/row_norm2"
 COUNTS = "X/class_counts"
 # In a dense store X itself is an array, so the class counts lie in `uns`, where anndata allows any name.
@@ -30,7 +30,7 @@ FEATURES = "var/_index"
 # Optional statistics of the non-zero values of each feature: count, mean, sum of squared deviations from the
 # mean, and largest absolute value.
 STATISTICS = ("nonzeros", "nonzero_mean", "nonzero_deviations", "largest")
-# Optional columns of the rows: field of `Rows`, and name in the record's `columns`.
+# Optional columns, as a map from the field of `Rows` to the name in the record's `columns`.
 WEIGHTS, GROUPS, LABEL_SETS, HOLD_OUT_BY = "weight", "qid", "labels", "hold_out_by"
 COLUMNS = {"cost": WEIGHTS, "qid": GROUPS, "hold_out_by": HOLD_OUT_BY, "label_codes": LABEL_SETS}
 WEIGHT = f"obs/{WEIGHTS}"
@@ -47,12 +47,11 @@ _ROW_ARRAYS = (
     LABELS_ONES,
 )  # fmt: skip
 
-# anndata needs an index entry for every feature. Above this limit (1 GB of numbers) the store has no /var,
-# and anndata can still open X with `sparse_dataset`.
+# anndata needs an index entry for every feature. Above this limit (1 GB of numbers) the store has no /var;
+# then anndata can only open X with `sparse_dataset`.
 VAR_LIMIT = 2**27
 
-# Maximum elements per chunk. A chunk is decoded whole, so this bounds the allocation for a damaged size.
-MAX_CHUNK = 2**27
+MAX_CHUNK = 2**27  # maximum elements per chunk, so a damaged size cannot allocate much memory
 
 # anndata's encodings of numeric arrays, text arrays and categorical columns.
 ARRAY_ATTRS = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -80,7 +79,7 @@ class ArraySpec(NamedTuple):
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
-    """Return the container kind, "zarr" or "hdf5", for a path's suffix; raise StoreError for others."""
+    """Return the container kind, "zarr" or "hdf5", for a path's suffix; raise StoreError if unknown."""
     kind = SUFFIXES.get(Path(path).suffix.lower())
     if kind is None:
         raise StoreError(f"{path}: the name of a store must end in {', '.join(SUFFIXES)}")
@@ -88,7 +87,7 @@ def store_kind(path: str | os.PathLike[str]) -> str:
 
 
 def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) -> int:
-    """Return the number of elements per chunk of the array `name`.
+    """Return the elements per chunk for the array `name`, in a store of `n` rows and `nnz` values.
 
     A chunk of a per-row array spans about eight chunks of `data`. Therefore reading a block of rows decodes
     little besides values, and no per-row array has more chunk files than `data`.
@@ -97,16 +96,16 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
         columns = length // n
         return columns * max(1, min(chunk_nnz // columns, n))
     if name in (DATA, INDICES):
-        wanted = chunk_nnz
+        target = chunk_nnz
     elif name in _ROW_ARRAYS:
         entries = length if name in (LABELS_CODES, LABELS_ONES) else n
         spanned = max(1, 8 * chunk_nnz * entries // max(nnz, 1))
-        wanted = min(max(1 << (spanned - 1).bit_length(), 2**10), 2**18)
+        target = min(max(1 << (spanned - 1).bit_length(), 2**10), 2**18)
     elif name.startswith("var/"):
-        wanted = 2**18
+        target = 2**18
     else:
-        wanted = max(length, 1)
-    return max(1, min(wanted, length, MAX_CHUNK))
+        target = max(length, 1)
+    return max(1, min(target, length, MAX_CHUNK))
 
 
 def text_digest(texts: Sequence[str]) -> str:

@@ -16,17 +16,17 @@ from streamsvm.store.container import StoredArray
 from streamsvm.store.parquet import open_parquet, row_bytes
 
 _READ_BYTES = 2**22  # approximate bytes per read of Parquet
-_MOST_ROWS = 2**16  # maximum rows per read of Parquet
+_MAX_ROWS = 2**16  # per read of Parquet
 
 
 class ListArray(StoredArray):
-    """Column of lists, one for each row. A chunk is the largest row group or batch, up to a limit."""
+    """Column with a list per row. A chunk is as long as the largest row group or batch, up to a limit."""
 
     def __init__(self, container: ListFile, shape: tuple[int, int], dtype: np.dtype) -> None:
         self.container: ListFile = container
         self.name = container.column
-        most = min(int(np.diff(container.starts).max()), container.chunk)
-        self._set_layout(shape, (most, shape[1]), dtype, 2, text=False)
+        chunk = min(int(np.diff(container.starts).max()), container.chunk)
+        self._set_layout(shape, (chunk, shape[1]), dtype, 2, text=False)
         self._ahead: tuple[int, Any, Iterator[Any]] = (self.length, (), iter(()))
 
     def stored_bytes(self) -> int:
@@ -43,7 +43,7 @@ class ListArray(StoredArray):
         return found[(slice(None), *columns)]
 
     def _lists_from(self, row: int) -> Any:
-        """Return lists from a row on: continue the last read, or start at the row group again."""
+        """Return the lists that begin at `row`: continue the last read, or start at the row's group."""
         begin, lists, more = self._ahead
         self._ahead = (self.length, (), iter(()))  # after an error, nothing is kept
         starts = self.container.starts
@@ -57,15 +57,15 @@ class ListArray(StoredArray):
         return lists[row - begin :]
 
     def _values(self, lists: Any, row: int) -> np.ndarray:
-        """Return the numbers of lists; raise StoreError unless all lists have `columns` numbers."""
+        """Return the numbers in lists; raise StoreError unless all lists have `columns` numbers."""
         import pyarrow.compute as pc
 
         sizes = pc.fill_null(pc.list_value_length(lists), -1).to_numpy(zero_copy_only=False)
         if (at := first_true(sizes != self.columns)) is not None:
-            what = "no list" if sizes[at] < 0 else f"a list of {sizes[at]}"
+            what = "the list is missing" if sizes[at] < 0 else f"the list has {sizes[at]} numbers"
             raise StoreError(
-                f"{self.container.path}: column {self.name!r}, row {row + at + 1}: {what}, and the first row "
-                f"has {self.columns} numbers"
+                f"{self.container.path}: column {self.name!r}, row {row + at + 1}: {what}, but the first "
+                f"row has {self.columns}"
             )
         values = lists.flatten()
         if values.null_count:
@@ -83,7 +83,7 @@ class ListFile(MatrixFile):
 
     def _open_matrix(self) -> None:
         self.lock = threading.Lock()  # Parquet readers are not thread-safe
-        with extra(StoreError, f"{self.path} is read with pyarrow, which is not installed", "tables"):
+        with extra(StoreError, f"reading {self.path} needs pyarrow, which is not installed", "tables"):
             import pyarrow as pa
         with self.wrapped(""):
             head = self._file.read(6)
@@ -113,40 +113,40 @@ class ListFile(MatrixFile):
     def _find_column(self) -> str:
         from pyarrow import types
 
-        of_lists = {
+        value_types = {
             field.name: field.type.value_type
             for field in self._schema
             if any(
                 is_it(field.type) for is_it in (types.is_list, types.is_large_list, types.is_fixed_size_list)
             )
         }
-        found = [name for name, of in of_lists.items() if types.is_floating(of) or types.is_integer(of)]
+        found = [name for name, t in value_types.items() if types.is_floating(t) or types.is_integer(t)]
         if len(found) != 1:
             raise StoreError(
-                f"{self.path} has {len(found)} columns of lists of numbers, not one, among "
+                f"{self.path} has {len(found)} columns of number lists instead of one, among "
                 f"{', '.join(self._schema.names)}",
-                remedy=None if found else Remedy("make a store of its columns with {}", Call("convert")),
+                remedy=None if found else Remedy("convert its columns with {}", Call("convert")),
             )
         if not self.starts[-1]:
             raise StoreError(f"{self.path} has no rows")
         return str(found[0])
 
     def values(self, name: str, group: int = 0) -> Iterator[Any]:
-        """Yield a column's values from a row group or batch on, a few rows of Parquet at a time.
+        """Yield a column's values from row group or batch `group` to the end, in batches of rows.
 
-        Text columns of Parquet are dictionary-encoded.
+        Columns of strings in Parquet are dictionary-encoded.
         """
         groups = range(group, len(self.starts) - 1)
         if self._parquet is None:
             for batch in map(self._batches.__getitem__, groups):
-                self.check_unchanged()  # reading a shortened memory-mapped file would end the process
+                self.check_unchanged()  # reading a truncated memory-mapped file would crash
                 yield batch.column(name)
             return
         file = self._parquet if name == self.column else open_parquet(self._file, [name])
         size = row_bytes(file.metadata, [name])[name]
         if name != self.column and size > MAX_LABEL:
-            raise InputError(f"{self.path}: column {name!r} has {size:,} bytes in a row, too many for labels")
-        rows = max(1, min(_MOST_ROWS, _READ_BYTES // size))
+            raise InputError(f"{self.path}: column {name!r} has {size:,} bytes per row, too many for labels")
+        rows = max(1, min(_MAX_ROWS, _READ_BYTES // size))
         for batch in file.iter_batches(rows, list(groups), [name], use_threads=False):
             yield batch.column(0)
 
@@ -155,12 +155,12 @@ class ListFile(MatrixFile):
         from pyarrow import types
 
         if name not in self._schema.names or name == self.column:
-            others = ", ".join(each for each in self._schema.names if each != self.column) or "none"
-            raise InputError(f"{self.path} has no column {name!r} of labels; it has {others}")
+            available = ", ".join(each for each in self._schema.names if each != self.column) or "none"
+            raise InputError(f"{self.path} has no label column {name!r}; it has {available}")
         kind = self._schema.field(name).type
         kind = kind.value_type if types.is_dictionary(kind) else kind
         if types.is_nested(kind) or types.is_temporal(kind):
-            raise InputError(f"{self.path}: column {name!r} is of {kind}; labels are texts or integers")
+            raise InputError(f"{self.path}: column {name!r} has type {kind}; labels must be text or integers")
         number: dict[Any, int] = {}
         found = []
         with self.wrapped(name):
@@ -175,6 +175,6 @@ class ListFile(MatrixFile):
         kind = self._schema.field(self.column).type
         first = next(values[0].as_py() for values in self.values(self.column) if len(values))
         if not first:
-            raise StoreError(f"{self.path}: column {self.column!r}, row 1: it has no numbers")
+            raise StoreError(f"{self.path}: column {self.column!r}, row 1: the list is empty")
         shape = int(self.starts[-1]), len(first)
         return ListArray(self, shape, np.dtype(kind.value_type.to_pandas_dtype()))

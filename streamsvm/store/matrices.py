@@ -23,7 +23,7 @@ class StoredMatrix(ABC):
     """Matrix of numbers on disk, read by rows.
 
     Values stored as float32 or float64 keep their dtype; other numbers become float32. Integers of more than
-    16 bits are refused if float32 changes them (the first is 2**24 + 1) or they reach 2**31.
+    16 bits are refused if float32 cannot represent them (2**24 + 1 is the smallest) or if they reach 2**31.
 
     The keys of `arrays` are ``data``, ``indices`` and ``indptr``; ``values``; or the paths of a dataframe's
     columns.
@@ -54,17 +54,17 @@ class StoredMatrix(ABC):
 
     @abstractmethod
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
-        """Return the positions of the values of ranges of rows: see `read_pointers`."""
+        """Return the ranges of values, and the row pointers, for ranges of rows: see `read_pointers`."""
 
     @abstractmethod
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """Return `data`, `indices` and `indptr` of the rows in ranges; dense rows have no indices.
+        """Return `data`, `indices` and `indptr` for ranges of rows; `indices` is None for dense rows.
 
         `indptr` starts at 0. Values and indices are not checked, and rows may be unsorted.
         """
 
     def samples(self) -> Iterator[bytes]:
-        """Yield the bytes that enter the fingerprint: the first and last elements of each array."""
+        """Yield the bytes to hash for the fingerprint: the first and last elements of each array."""
         for array in self.arrays.values():
             size = max(1, min(array.chunk, _PIECE // max(1, array.columns or 1)))
             for start in sorted({0, max(0, array.length - size)}):
@@ -75,7 +75,7 @@ class StoredMatrix(ABC):
         with np.errstate(invalid="ignore"):  # signalling NaN
             result = values.astype(self.dtype, copy=False)
         if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
-            # Compare as integers, because 2**24 + 1 as float32 equals its own float32. Below the bound,
+            # Compare as integers, because a comparison in float32 would round 2**24 + 1, too. Below 2**31,
             # converting back cannot overflow.
             with np.errstate(invalid="ignore"):
                 back = result.astype(values.dtype)
@@ -92,7 +92,7 @@ class StoredMatrix(ABC):
 
 
 class CsrMatrix(StoredMatrix):
-    """CSR matrix, whose rows may be unsorted."""
+    """CSR matrix. The indices in a row may be unsorted."""
 
     encoding = "csr"
 
@@ -121,7 +121,7 @@ class CsrMatrix(StoredMatrix):
 
 
 class DenseMatrix(StoredMatrix):
-    """Dense matrix: one array of two axes, or one array per column. Its CSR rows omit zeros."""
+    """Dense matrix: one array of two axes, or one array per column. Rows read as CSR omit zeros."""
 
     encoding = "dense"
 
@@ -143,27 +143,27 @@ class DenseMatrix(StoredMatrix):
         return ranges * self.shape[1], np.arange(lengths(ranges).sum() + 1) * self.shape[1]
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        wanted = numbers_in(ranges)
-        order = np.argsort(wanted, kind="stable")
-        bands = np.split(order, np.flatnonzero(np.diff(wanted[order] // self._height)) + 1)
-        found = np.empty((len(wanted), self.shape[1]), self.dtype)
-        for places in bands if len(wanted) else ():  # one row of chunks each, so no chunk is decoded twice
-            rows = wanted[places]
+        row_numbers = numbers_in(ranges)
+        order = np.argsort(row_numbers, kind="stable")
+        bands = np.split(order, np.flatnonzero(np.diff(row_numbers[order] // self._height)) + 1)
+        matrix = np.empty((len(row_numbers), self.shape[1]), self.dtype)
+        for places in bands if len(row_numbers) else ():  # rows in the same chunks
+            rows = row_numbers[places]
             first, numbers = int(rows[0]), np.column_stack([rows, rows + 1])
             begin = 0
             for values in self.parts(first, int(rows[-1]) + 1):
                 end = begin + values.shape[1]
-                found[places, begin:end] = self._convert(values[rows - first], numbers + 1, "row")
+                matrix[places, begin:end] = self._convert(values[rows - first], numbers + 1, "row")
                 begin = end
         if self.dense_rows:
-            return found.reshape(-1), None, np.arange(len(found) + 1) * self.shape[1]
-        present = found != 0
+            return matrix.reshape(-1), None, np.arange(len(matrix) + 1) * self.shape[1]
+        present = matrix != 0
         indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))])
-        columns = np.broadcast_to(np.arange(self.shape[1], dtype=self.index_dtype), found.shape)
-        return found[present], columns[present], indptr
+        columns = np.broadcast_to(np.arange(self.shape[1], dtype=self.index_dtype), matrix.shape)
+        return matrix[present], columns[present], indptr
 
     def parts(self, first: int, stop: int) -> Iterator[np.ndarray]:
-        """Yield the stored values of rows ``first:stop``, some columns at a time."""
+        """Yield the stored values in rows ``first:stop``, some columns at a time."""
         for begin in range(0, self.shape[1], self._width):
             end = min(begin + self._width, self.shape[1])
             if self._columns:
@@ -175,7 +175,7 @@ class DenseMatrix(StoredMatrix):
 def _load_columns(container: Container, name: str, shape: tuple[int, int], memory: int | None) -> CsrMatrix:
     """Load a CSC matrix as CSR; raise `PlanError` if it does not fit into `memory` twice.
 
-    With `memory` 0, the result only has the matrix's sizes and types.
+    With `memory` 0, the result has the matrix's sizes and types, but cannot be read.
     """
     from scipy.sparse import csc_array
 
@@ -186,8 +186,8 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
     )
     if memory is None:
         raise StoreError(
-            f"{container.path}: {name} is CSC, which stores columns, and rows are needed; in Python "
-            f"`{lines}` stores it by rows"
+            f"{container.path}: {name} is CSC, which stores columns, but rows are needed; "
+            f"to store it by rows, run `{lines}` in Python"
         )
     columns = CsrMatrix(container, name, shape[::-1])  # rows of the transposed matrix
     if memory == 0:
@@ -210,12 +210,12 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
 def open_matrix(container: Container, name: str, memory: int | None = None) -> CsrMatrix | DenseMatrix:
     """Open a matrix of AnnData; raise StoreError if it does not exist or its kind is unknown.
 
-    CSC is loaded into `memory` bytes; with 0 it only has sizes and types, and by default it is refused.
+    A CSC matrix is loaded into `memory` bytes, cannot be read if `memory` is 0, and is refused by default.
     """
     path = container.path
     kind = container.node(name)
     if kind is None:
-        raise StoreError(f"{path}: AnnData without {name}; there is nothing to read")
+        raise StoreError(f"{path}: the AnnData has no {name}; write it with a matrix")
     if kind == "array":
         return DenseMatrix(container, name, [container.array(name, axes=2)])
     attrs = container.attrs(name)
@@ -224,7 +224,7 @@ def open_matrix(container: Container, name: str, memory: int | None = None) -> C
         return _open_frame(container, name)
     if encoding not in ("csr_matrix", "csc_matrix"):
         raise StoreError(
-            f"{path}: {name} is {encoding!r}, neither a CSR nor a CSC matrix nor dense; "
+            f"{path}: {name} is {encoding!r}, not a CSR, CSC or dense matrix; "
             "read and write it with anndata >= 0.8"
         )
     shape = attrs.get("shape")
@@ -237,7 +237,7 @@ def open_matrix(container: Container, name: str, memory: int | None = None) -> C
 
 
 def _open_frame(container: Container, name: str) -> DenseMatrix:
-    """Open a dataframe of numbers; raise StoreError if it has no columns, or a column of another kind."""
+    """Open a dataframe of numbers; raise StoreError if it has no columns or a column without numbers."""
     path, columns = container.path, column_names(container, name)
     if not columns:
         raise StoreError(f"{path}: {name} has no columns")
@@ -253,12 +253,12 @@ def _open_frame(container: Container, name: str) -> DenseMatrix:
 
 
 def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:
-    """Read and check the row pointers of ranges of rows, in an array that ends with `end`.
+    """Read and check the row pointers for ranges of rows; `end` is the last pointer of the array.
 
     Returns
     -------
     spans : Ranges
-        Start and end of the elements of each range of rows.
+        For each range of rows, the range of its elements.
     indptr : ndarray of int64, shape (n_rows + 1,)
         Row pointers into the concatenated elements of all ranges.
     """
@@ -268,7 +268,7 @@ def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges,
     lasts = np.cumsum(counts) - 1
     sizes = np.diff(values)
     within = np.ones(len(sizes), bool)
-    within[lasts[:-1]] = False  # differences between two ranges do not count
+    within[lasts[:-1]] = False  # differences across two ranges
     bad = (sizes < 0) & within
     outside = (values < 0) | (values > end)
     if bad.any() or outside.any():

@@ -24,8 +24,8 @@ _VALUES = {"array": "", "categorical": "/codes", **dict.fromkeys(_NULLABLE, "/va
 class DataFrameColumn:
     """Column, or index, of a dataframe on disk; `categories` is None unless it is categorical.
 
-    Categories, texts, integers, booleans and other numbers are supported, also as anndata's nullable arrays.
-    Raises StoreError if the column is damaged, unsupported or does not have `n_rows` rows.
+    Categories, strings, booleans and numbers are supported, also as anndata's nullable arrays. Raises
+    StoreError if the column is damaged, unsupported or does not have `n_rows` rows.
     """
 
     def __init__(self, container: Container, table: str, name: str, n_rows: int) -> None:
@@ -36,7 +36,7 @@ class DataFrameColumn:
         kind = container.node(node)
         encoding = str(container.attr(node, "encoding-type") if kind == "group" else kind)
         if encoding not in _VALUES:
-            raise self.error(f" is {encoding!r}, which is not read; read and write it with anndata >= 0.8")
+            raise self.error(f" has the encoding {encoding!r}; read and write it with anndata >= 0.8")
         self.values = container.array(node + _VALUES[encoding])
         self._mask: StoredArray | None = None
         if encoding in _NULLABLE:
@@ -48,19 +48,19 @@ class DataFrameColumn:
         labels = self.values
         if encoding == "categorical":
             self.values.check_integers()
-            names = f"{node}/categories"  # newer pandas text is a group of values and a mask
+            names = f"{node}/categories"  # newer pandas strings are a group of values and a mask
             labels = container.array(f"{names}/values" if container.node(names) == "group" else names)
             self.categories = [_text(value) for value in labels.read(0, labels.length).tolist()]
         self.kind = "text" if labels.dtype is None else labels.dtype.kind  # of the values or categories
         if self.kind not in ("text", *"iubf"):
-            raise self.error(f" holds {labels.dtype}, which is not read")
+            raise self.error(f" has the unsupported dtype {labels.dtype}; convert it to text or numbers")
 
     def error(self, what: str) -> StoreError:
         """Return an error that begins with the path and the column's name."""
         return StoreError(f"{self.path}: {self._where}{what}")
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values of ranges of rows (codes if categorical), and the mask of missing values."""
+        """Return the values (codes if categorical) in ranges of rows, and the mask of missing values."""
         values = self.values.read_ranges(ranges)
         if self._mask is not None:
             return values, self._mask.read_ranges(ranges).astype(bool)
@@ -73,7 +73,7 @@ class DataFrameColumn:
         return values, np.zeros(len(values), bool)
 
     def texts(self, ranges: Ranges) -> np.ndarray:
-        """Return the values of ranges of rows as str objects; missing values are empty."""
+        """Return the values in ranges of rows as str objects; a missing value is an empty string."""
         values, missing = self.read(ranges)
         if self.categories is not None:
             texts = np.array([*self.categories, ""], object)[values]
@@ -84,10 +84,7 @@ class DataFrameColumn:
 
 
 class LabelColumn:
-    """Label column, whose distinct values are the classes, in the order of categories, texts or numbers.
-
-    A column that is not categorical is read once to find the classes.
-    """
+    """Label column. The classes are its categories or, after a pass over the column, its sorted values."""
 
     def __init__(self, column: DataFrameColumn, n_rows: int) -> None:
         self.column = column
@@ -95,7 +92,7 @@ class LabelColumn:
         if column.kind == "f" and column.categories is None:
             values = f"adata.obs[{column.name!r}]"
             raise column.error(
-                " holds numbers with fractions, and labels are categories, texts, integers or booleans; in "
+                " has floating-point numbers, but labels must be categories, text, integers or booleans; in "
                 f"Python: {values} = {values}.astype('Int64'), or .astype(str)"
             )
         if column.categories is not None:
@@ -108,15 +105,15 @@ class LabelColumn:
             raise column.error(" has two categories with the same text")
 
     def _distinct(self, n_rows: int) -> np.ndarray:
-        found: np.ndarray | None = None
+        distinct: np.ndarray | None = None
         for ranges in spans(n_rows, PIECE_ROWS):
             values, missing = self.column.read(ranges)
-            more = np.unique(values[~missing])
-            found = more if found is None else np.union1d(found, more)
-        return np.zeros(0) if found is None else found
+            new = np.unique(values[~missing])
+            distinct = new if distinct is None else np.union1d(distinct, new)
+        return np.zeros(0) if distinct is None else distinct
 
     def columns(self, ranges: Ranges) -> Columns:
-        """Return the `labels` of ranges of rows; -1 for a missing label."""
+        """Return the codes, `labels`, for ranges of rows; -1 for a missing label."""
         codes, missing = self.column.read(ranges)
         if self._values is not None:
             codes = np.where(missing, format.UNSEEN_LABEL, np.searchsorted(self._values, codes))

@@ -52,17 +52,17 @@ def open_store(
         ``.npy`` file, an uncompressed ``.npz`` archive, a ``.zarr`` folder that is a single array, or a
         Parquet or Arrow file with a column of lists of numbers.
     label : str, optional
-        For AnnData from other programs, the column of ``obs`` with the classes, as categories, texts,
-        integers or booleans; rows without a label are left out and counted in `Store.unlabelled`. For rows
+        For AnnData from other programs, the column of ``obs`` with the classes, as categories, strings,
+        integers or booleans; rows without a label are omitted and counted in `Store.unlabelled`. For rows
         with several labels, the 0/1 matrix in ``obsm`` with a column for each class: CSR, dense, or a
-        dataframe, whose columns name the classes (else they are numbered from 0). For a matrix, an array of
-        its archive or a column of its table. A streamsvm store has only ``"label"``, which may also be named
-        as in its source.
+        dataframe, whose columns name the classes (otherwise classes are numbered from 0). For a matrix, an
+        array in its archive or a column in its table. A streamsvm store has only ``"label"``, which may also
+        be called by its name in the source data.
     like : mapping, optional
-        Record of a model. Its label column is the default of `label`, and lines of text in `labels` are
-        spelled as in its training data.
+        Record of a model. Its label column is the default of `label`, and its classes determine how lines of
+        text in `labels` are read.
     labelled : bool
-        Whether to read the labels of AnnData from other programs, or of a matrix. If not, the store has no
+        Whether to read the labels of AnnData from other programs, or of a matrix. If False, the store has no
         classes, and all label codes are -1.
     sample_weight : str, optional
         Numeric column of ``obs`` with the row weights. A streamsvm store may only have ``"weight"``, which is
@@ -70,24 +70,24 @@ def open_store(
     layer : str, optional
         Entry of ``layers`` to read instead of ``X``, in AnnData from other programs.
     raw : bool
-        Whether to read ``raw.X``, which has its own features, instead.
+        Whether to read ``raw.X``, which may have other features, instead of ``X``.
     obsm : str, optional
-        Entry of ``obsm`` to read instead, such as an embedding. Its columns are the features, which have
-        names only in a dataframe.
+        Entry of ``obsm`` to read instead of ``X``, such as an embedding. Its columns are the features, which
+        have names only in a dataframe.
     labels : path, optional
-        Labels of a matrix: ``.npy``, or text with one label a line.
+        Labels of a matrix: ``.npy``, or text with one label per line.
     weights : path, optional
-        Row weights of a matrix: ``.npy``, or text with one weight a line.
+        Row weights of a matrix: ``.npy``, or text with one weight per line.
     memory : int, optional
         Bytes of memory for loading a matrix that cannot be read by rows: CSC, or a sparse or compressed
-        ``.npz`` archive. By default such matrices are refused. With 0, a CSC matrix is opened only for its
+        ``.npz`` archive. By default, these matrices are refused. With 0, a CSC matrix is opened only for its
         sizes and types and cannot be read.
     every_row : bool
         Whether to keep rows without a label, with label code -1.
     hold_out_by : str, optional
-        Column of ``obs`` whose equal values are held out together; for a matrix, a file with one value a
-        line, or an array or column stored with the matrix. A streamsvm store may have one, which is read by
-        default.
+        Column of ``obs``; rows with equal values are held out together. For a matrix, a file with one value
+        per line, or an array or column stored with the matrix. If a streamsvm store has a hold-out column, it
+        is read by default.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def open_store(
     ------
     StoreError
         If the store is missing, incomplete, damaged, altered or of a newer version, or if AnnData lacks
-        something that training needs. The message says what is wrong, where, and what to do.
+        something that training needs.
     """
     container = open_existing(path, memory)
     matrix = {"layer": layer, "raw": raw, "obsm": obsm}
@@ -105,24 +105,26 @@ def open_store(
     try:
         if not container.is_matrix:
             files = {"labels": labels, "weights": weights}
-            _refuse(path, "its labels and weights are in it, and those of a matrix in files", files)
+            _refuse(path, "a store has its own labels and weights", files)
         record = container.record(format.STORE_ATTR)
         if record is not None:
-            _refuse(path, "a store that streamsvm wrote has one matrix", matrix)
+            _refuse(path, "a store written by streamsvm has only one matrix", matrix)
             store = _open_native(container, record, label if labelled else None, sample_weight)
             if hold_out_by not in (None, store.meta.get("hold_out_by")):
                 again = Remedy("convert its data again with {}", Option("hold_out_by", hold_out_by))
-                raise StoreError(f"{path} has no column {hold_out_by!r} to hold out by", remedy=again)
+                raise StoreError(f"{path} has no hold-out column {hold_out_by!r}", remedy=again)
             return store
         if container.is_matrix:
-            _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
+            _refuse(
+                path, "a matrix file has no layers, obsm or obs", matrix | {"sample_weight": sample_weight}
+            )
             label = default_label if label is None and labels is None else label
             found = open_array(container, label, labels, weights, like or {}, labelled, hold_out_by)
             return with_labels(found) if labelled and not every_row else found
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
-                f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
-                "an interrupted conversion leaves such a container: convert again"
+                f"{path}: the root attributes describe neither a streamsvm store nor AnnData; "
+                "if a conversion was interrupted, convert again"
             )
         label = (default_label if label is None else label) if labelled else None
         store = open_anndata(container, label, labelled, sample_weight, layer, raw, obsm, memory, hold_out_by)
@@ -134,20 +136,20 @@ def open_store(
 
 def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) -> None:
     """Raise StoreError if one of the options is set."""
-    for name, given in options.items():
-        if given:
-            is_column = name == "labels" and not os.path.exists(given)
-            column = Remedy("name their column with {}", Option("label", os.path.basename(given)))
-            remedy = column if is_column else Remedy("omit {}", Option(name, given))
+    for name, value in options.items():
+        if value:
+            is_column = name == "labels" and not os.path.exists(value)
+            column = Remedy("name the label column with {}", Option("label", os.path.basename(value)))
+            remedy = column if is_column else Remedy("omit {}", Option(name, value))
             raise StoreError(f"{path}: {why}", remedy=remedy)
 
 
 def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Container:
-    """Open the container at a path, by its kind: see `open_store`."""
+    """Open the container at a path, after detecting its kind: see `open_store`."""
     path = Path(local(path))
     if not path.exists():
-        remedy = Remedy("check the path, or make a store with {}", Call("convert"))
-        raise StoreError(f"{path}: nothing is there", remedy=remedy)
+        remedy = Remedy("check the path, or create a store with {}", Call("convert"))
+        raise StoreError(f"{path} does not exist", remedy=remedy)
     if path.is_dir():
         return open_folder(path)
     kind = kind_of(path)
@@ -163,16 +165,16 @@ def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Co
         if memory is not None:
             return PackedFile(path, memory)
     what = TITLES[kind] + (" that is compressed or sparse" if kind == "npz" else "")
-    raise StoreError(f"{path} is {what}", remedy=Remedy("make a store with {}", Call("convert")))
+    raise StoreError(f"{path} is {what}, not a store", remedy=Remedy("convert it with {}", Call("convert")))
 
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
     """Open one store, or join several; options and errors are as for `open_store` and `join_stores`."""
     for name in ("labels", "weights", "hold_out_by"):
-        given = options.get(name)
-        if len(paths) > 1 and given is not None and (name != "hold_out_by" or os.path.isfile(given)):
+        value = options.get(name)
+        if len(paths) > 1 and value is not None and (name != "hold_out_by" or os.path.isfile(value)):
             raise SettingsError(
-                f"{name} is for one matrix, and there are several; convert each", setting=name
+                f"{name} applies to one matrix, but there are several; convert each matrix", setting=name
             )
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, **options)) for path in paths]
@@ -189,14 +191,14 @@ def open_validation_store(
     obsm: str | None = None,
     labels: str | None = None,
 ) -> Store:
-    """Open a validation store with the options of the training store, ignoring those that do not apply."""
+    """Open a validation store with the training store's options, ignoring options that do not apply."""
     with contextlib.closing(open_existing(path)) as container:
         is_array = container.is_matrix
         is_ours = container.record(format.STORE_ATTR) is not None
     if is_array and label is None and labels is None:
-        others = Option("valid_labels"), Call("convert", path)
-        remedy = Remedy("give them with {}, or make a store with {}", *others)
-        raise StoreError(f"{path} is a matrix, and its labels are missing", remedy=remedy)
+        options = Option("valid_labels"), Call("convert", path)
+        remedy = Remedy("specify the labels with {}, or create a store with {}", *options)
+        raise StoreError(f"{path} is a matrix without labels", remedy=remedy)
     if is_ours:
         return open_store(path, labels=labels)
     if is_array:
@@ -218,33 +220,33 @@ def open_folder(path: Path) -> Container:
 
 
 def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
-    """Open a streamsvm store, whose record must be intact and describe the arrays."""
+    """Open a streamsvm store, whose record must be intact and match the arrays."""
     path = container.path
     record = decode_record(path, content)
-    own = content.get("label") or layout.LABEL  # name of the label column in the source data
-    if label not in (None, layout.LABEL, own):
+    source_label = content.get("label") or layout.LABEL  # name of the label column in the source data
+    if label not in (None, layout.LABEL, source_label):
         remedy = Remedy("omit {}", Option("label", label))
-        raise StoreError(f"{path}: its only label column is {own!r}", remedy=remedy)
+        raise StoreError(f"{path}: the only label column is {source_label!r}", remedy=remedy)
     if sample_weight is not None and {sample_weight} != {layout.WEIGHTS} & set(record.columns):
         remedy = Remedy(
             "convert the text again with {}, or omit {}", Option("weights"), Option("sample_weight")
         )
-        raise StoreError(f"{path}: it has no column of weights {sample_weight!r}", remedy=remedy)
+        raise StoreError(f"{path} has no weight column {sample_weight!r}", remedy=remedy)
     specs = record.specs()
     if record.arrays.keys() != specs.keys():
-        raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
+        raise StoreError(f"{path}: the store's record does not list the expected arrays ({DAMAGED})")
     arrays: dict[str, StoredArray] = {}
     for name, spec in specs.items():
         array = container.array(name, axes=2 if name == layout.MATRIX else 1)
         expected = spec.dtype, spec.shape(spec.length), spec.columns
         found = array.dtype, array.shape, array.column_chunk
         if found != expected or array.chunk > max(array.length, 1):
-            raise array.error(f" has another type, shape or chunks than the store recorded ({DAMAGED})")
+            raise array.error(f" has a dtype, shape or chunks that contradict the store's record ({DAMAGED})")
         array.check_claimed_size()
         arrays[name] = array
     classes = arrays[layout.CATEGORIES].read(0, record.n_classes).tolist()
     if layout.text_digest(classes) != record.arrays[layout.CATEGORIES]:
-        raise arrays[layout.CATEGORIES].damage(0, "the class names are not those on record")
+        raise arrays[layout.CATEGORIES].damage(0, "the class names differ from the store's record")
     chunk_nnz = arrays[layout.MATRIX].chunk * record.d if record.dense else record.chunk_nnz
     facts = Facts(
         path=path,

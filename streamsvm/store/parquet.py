@@ -1,4 +1,4 @@
-"""Parquet files in small batches, planned from their metadata."""
+"""Reading of Parquet files in small batches, whose size is planned from the metadata."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 def open_parquet(file: Any, dictionaries: Collection[str] = ()) -> Any:
     """Open a file or path for reading page by page, because row groups may be as large as the file.
 
-    The text columns `dictionaries` are read dictionary-encoded, because a page of a few bytes may repeat a
-    long text thousands of times.
+    The string columns `dictionaries` are read dictionary-encoded, because a page of a few bytes may repeat a
+    long string thousands of times.
     """
     import pyarrow.parquet
 
@@ -20,13 +20,13 @@ def open_parquet(file: Any, dictionaries: Collection[str] = ()) -> Any:
 
 
 def row_bytes(metadata: Any, names: Collection[str]) -> dict[str, int]:
-    """Estimate the bytes per row of each column in memory, as the largest mean of a row group."""
-    most = dict.fromkeys(names, 1)
+    """Estimate each column's bytes per row in memory as the maximum, over row groups, of the mean."""
+    largest = dict.fromkeys(names, 1)
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             path = chunk.path_in_schema
-            name = path if path in most else path.rsplit(".", 2)[0]  # a list column ends in ".list.element"
-            if name in most:
+            name = path if path in largest else path.rsplit(".", 2)[0]  # "x.list.element" is in column x
+            if name in largest:
                 size = max(chunk.total_uncompressed_size, 8 * chunk.num_values)
-                most[name] = max(most[name], size // max(1, group.num_rows))
-    return most
+                largest[name] = max(largest[name], size // max(1, group.num_rows))
+    return largest

@@ -1,4 +1,4 @@
-"""Ranges of row or element numbers; arrays, because there may be hundreds of thousands of ranges."""
+"""Ranges of row or element numbers, stored as arrays because there may be hundreds of thousands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def number_at(ranges: Ranges, at: int) -> int:
 
 
 def ranges_of(numbers: np.ndarray) -> Ranges:
-    """Return the fewest ranges whose numbers are `numbers`, in the same order."""
+    """Return the smallest set of ranges that contain `numbers` in the same order."""
     last = np.flatnonzero(np.diff(numbers) != 1)
     first = np.concatenate([[0], last + 1])[: len(numbers)]
     return np.column_stack([numbers[first], numbers[np.append(last, len(numbers) - 1)[: len(numbers)]] + 1])
@@ -53,7 +53,7 @@ def split_ranges(ranges: Ranges, borders: np.ndarray | int) -> tuple[np.ndarray,
     ----------
     ranges : Ranges
     borders : int, or ndarray of int64, shape (n_parts + 1,)
-        Number at whose multiples the ranges are split, or increasing borders that enclose all ranges.
+        Number whose multiples are the borders, or increasing borders that enclose all ranges.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Reading of streamsvm stores, whose content is checked before use."""
+"""Reading of streamsvm stores. All content is checked before it is used."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in
 from streamsvm.store.record import StoreRecord
 from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, RowSizes, Store, Whole, only
 
-# Array of each column, and the message for an invalid value.
+# Array that stores each column, and the message for an invalid value.
 STORED = {
     "labels": (layout.CODES, "label code {value} is out of range"),
-    "norm2": (layout.NORM2, "a norm is not finite or negative"),
-    "cost": (layout.WEIGHT, "the weight of row {row} is not finite or negative"),
+    "norm2": (layout.NORM2, "a norm is negative or not finite"),
+    "cost": (layout.WEIGHT, "the weight of row {row} is negative or not finite"),
     "qid": (layout.QID, "the group of row {row} is negative"),
     "hold_out_by": (layout.HASHES, "the hash of row {row} is negative"),
     "names": (layout.NAMES, "a row number is negative"),
@@ -48,7 +48,7 @@ class ContainerStore(Store):
         self._arrays = arrays
         self._bytes_read = 0
         self._container = container
-        self.record = cast(StoreRecord, record)  # None for AnnData from other programs
+        self.record = cast(StoreRecord, record)
 
     @property
     def members(self) -> list[Store]:
@@ -75,13 +75,13 @@ class ContainerStore(Store):
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
         wanted = wanted & self.facts.stored
         found: Columns = {}
-        for name in COLUMNS:  # fixed order, unlike that of a set
+        for name in COLUMNS:  # in a fixed order, unlike a set
             if name in wanted and name not in found:
                 found |= self._read_column(name, ranges)
         return only(found, wanted)
 
     def _read_column(self, name: str, ranges: Ranges) -> Columns:
-        """Read and check a column; `label_indptr` comes with `label_codes`."""
+        """Read and check a column; `label_codes` also returns `label_indptr`."""
         if name == "numbers":
             return {name: numbers_in(ranges)}
         if name == "label_codes":
@@ -133,7 +133,6 @@ class ContainerStore(Store):
         return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
 
     def _pointers(self, name: str, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:
-        """Read row pointers of an array that ends with `end`: see `read_pointers`."""
         spans, indptr = read_pointers(self.arrays[name], ranges, end)
         self._bytes_read += indptr.nbytes
         return spans, indptr
@@ -156,7 +155,7 @@ class ContainerStore(Store):
         array = self.arrays[layout.FEATURES]
         names = array.read(0, self.n_features).tolist()
         if layout.text_digest(names) != self.record.arrays[layout.FEATURES]:
-            raise array.damage(0, "the names of the features are not those on record")
+            raise array.damage(0, "the feature names differ from the store's record")
         return feature_names(names, str(self.path))
 
     def _statistics(self) -> Statistics | None:
@@ -167,7 +166,7 @@ class ContainerStore(Store):
         return Statistics(self.n_rows, count.astype(np.float64), np.stack(moments))
 
     def verify(self, progress: Progress | None = None) -> None:
-        self.feature_names()  # compares texts with the record; opening compared the classes
+        self.feature_names()  # compared with the record, as the classes were on opening
         numbers = {name: array for name, array in self.arrays.items() if array.dtype}
         done, total = 0, sum(array.length * array.width for array in numbers.values())
         for name, array in numbers.items():

@@ -22,7 +22,7 @@ from streamsvm.store.layout import ArraySpec
 class Contents:
     """Contents of a store and how they are stored; entries of its record, in this order.
 
-    At most 2**27 features may have names, statistics or dense rows.
+    A store with feature names, statistics or dense rows has at most 2**27 features.
 
     Attributes
     ----------
@@ -33,18 +33,18 @@ class Contents:
     index_base : {0, 1} or None
         First feature index in the source text.
     chunk_nnz : int
-        Values per chunk; the maximum for dense rows, unless a row is longer.
+        Values per chunk. Chunks of dense rows have at most this many values, unless one row has more.
     codec : {"fast", "small", "none"}
-        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5. Chunks always have
-        checksums.
+        Compression of chunks: in Zarr Blosc-lz4, Blosc-zstd or none, in HDF5 none, gzip or none. Chunks
+        always have checksums.
     columns : list of str
-        Optional columns of the rows, from the values of `layout.COLUMNS` and in their order.
+        Optional columns: values of `layout.COLUMNS`, in the same order.
     n_labels : int
-        Labels of all rows together, if rows may have several.
+        Total number of labels, if rows may have several.
     label_dtype : {"str", "int64"}
         Python type of the labels.
     statistics : bool
-        Whether feature statistics are stored, which takes 32 bytes per feature during writing.
+        Whether feature statistics are stored; writing them needs 32 bytes of memory per feature.
     feature_names : bool
         Whether features have names.
     encoding : dict or None
@@ -74,16 +74,16 @@ class Contents:
         if len(set(self.columns)) < len(self.columns):
             raise ValueError(f"the columns {self.columns} are not distinct")
         if (self.feature_names or self.statistics or self.dense) and self.d > layout.VAR_LIMIT:
-            raise ValueError("only 2**27 features may have names or statistics, or be those of dense rows")
+            raise ValueError("names, statistics and dense rows are limited to 2**27 features")
         if self.dense and not (0 < self.nnz == self.n * self.d):
-            raise ValueError(f"dense rows have {self.n * self.d} values, at least one, not {self.nnz}")
+            raise ValueError(f"dense rows must have n * d = {self.n * self.d} values (> 0), not {self.nnz}")
         if self.dtype == "float16" and not self.dense:
-            raise ValueError("values in float16 are for dense rows")
+            raise ValueError("float16 is only for dense rows")
 
     def specs(self) -> dict[str, ArraySpec]:
         """Return the specification of every array, by name.
 
-        Readers refuse the fill values, so a lost chunk cannot become plausible numbers.
+        Readers refuse the fill values, so a lost chunk is never read as plausible numbers.
         """
         n, d, nnz, k, dtype = self.n, self.d, self.nnz, self.n_classes, np.dtype(self.dtype)
         if self.dense:
@@ -129,8 +129,7 @@ class Contents:
     def fingerprint_of(self, digests: Mapping[str, str]) -> str:
         """Return the SHA-256 of the content, which does not depend on container, codec or chunk length.
 
-        `digests` has the SHA-256 of each array by name: of the little-endian bytes in row order, or the
-        `text_digest`.
+        `digests` maps array names to SHA-256 hashes of little-endian bytes in row order, or to `text_digest`.
         """
         header = {"n": self.n, "d": self.d, "dtype": self.dtype, "classes": digests[layout.CATEGORIES]}
         header |= {} if self.label_dtype == TEXT else {"label_dtype": self.label_dtype}
@@ -144,7 +143,7 @@ class Contents:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreRecord(Contents):
-    """Entries of a complete store's record that reading needs; docs/formats.md lists all entries."""
+    """Entries that reading needs from a complete store's record; docs/formats.md lists all entries."""
 
     complete: Literal[True]
     fingerprint: str
@@ -160,11 +159,11 @@ def decode_record(path: Path, content: Any) -> StoreRecord:
         version = content.get("version")
         if isinstance(version, int) and version > format.STORE_VERSION:
             raise StoreError(
-                f"{path}: written by a newer streamsvm (store format {version}; this one reads "
+                f"{path} was written by a newer streamsvm (store format {version}; this one reads "
                 f"{format.STORE_VERSION}); update streamsvm"
             )
         if content.get("complete") is False:
-            raise StoreError(f"{path}: incomplete: its conversion did not finish; convert again")
+            raise StoreError(f"{path} is incomplete: its conversion did not finish; convert again")
         if not format.is_sealed(content):
             raise StoreError(f"{path}: the store's record was altered: its checksum is wrong ({DAMAGED})")
     try:

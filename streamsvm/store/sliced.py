@@ -1,8 +1,8 @@
 """View of a store as slices in random order, which spreads neighbouring rows over all blocks.
 
 Atlas files are often sorted by donor or cell type, so a block of consecutive rows has few classes. This view
-cuts the rows into equally long slices and puts them in one random order for all passes. Slices much longer
-than the file's chunks are read nearly as fast as the whole file; shorter slices mix better.
+cuts the rows into slices of equal length and puts the slices in one random order for all passes. Slices much
+longer than the file's chunks are read nearly as fast as the whole file; shorter slices mix better.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MIN_SLICES = 512
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sliced(View):
-    """View of a store's rows as slices in random order; takes 40 bytes per slice."""
+    """View of a store's rows as slices in random order, which takes 40 bytes per slice."""
 
-    begins: np.ndarray  # int64, shape (n_slices,): first row in the store of each slice, in view order
-    units: Units  # first row and first non-zero in the view of each slice
+    begins: np.ndarray  # int64, shape (n_slices,): each slice's first row in the store, in view order
+    units: Units  # each slice's first row and first non-zero in the view
 
     def facts(self, inner: Facts) -> Facts:
         held = inner.held_bytes + 3 * self.begins.nbytes
@@ -52,19 +52,20 @@ def sliced(store: Store, slice_rows: int, seed: int) -> Store:
 
 
 def _nnz_of_slices(store: Store, begins: np.ndarray, slice_rows: int) -> Iterator[np.ndarray]:
-    """Yield the non-zeros of the slices, in file order."""
+    """Yield the numbers of non-zeros in the slices, in file order."""
     step = max(1, PIECE_ROWS // slice_rows)
     for at in range(0, len(begins) - 1, step):
-        few = begins[at : at + step + 1]
-        indptr = store.indptr(int(few[0]), int(few[-1]))
-        yield np.diff(indptr[few - few[0]])
+        piece = begins[at : at + step + 1]
+        indptr = store.indptr(int(piece[0]), int(piece[-1]))
+        yield np.diff(indptr[piece - piece[0]])
 
 
 def choose_slice_rows(store: Store, block_rows: int) -> int:
     """Return the number of rows per slice for blocks of about `block_rows` rows.
 
-    A slice has four chunks of values, so reading it decodes at most five. It is shorter if that is needed for
-    128 slices per block and 512 in total, so that nearly all blocks have all classes of a sorted file.
+    A slice has four chunks of values, so reading it decodes at most five chunks. Slices are shorter if that
+    is needed for 128 slices per block and 512 slices in total, because then nearly all blocks have all
+    classes of a sorted file.
     """
     short = min(block_rows // _MIN_SLICES_PER_BLOCK, store.n_rows // _MIN_SLICES)
     return max(1, min(int(_CHUNKS_PER_SLICE * store.chunk_rows), short))

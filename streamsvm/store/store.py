@@ -1,4 +1,4 @@
-"""Interface of stores: facts, sizes, columns and rows of ranges, and properties of the whole store."""
+"""Interface of stores: facts, sizes, columns and rows for ranges, and properties of the whole store."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ COLUMNS = (*OF_EACH_ROW, "label_codes", "names")
 
 
 def only(columns: Columns, wanted: Set[str]) -> Columns:
-    """Select the wanted columns; `label_indptr` comes with `label_codes`."""
+    """Select the wanted columns; `label_codes` includes `label_indptr`."""
     wanted = wanted | {"label_indptr"} if "label_codes" in wanted else wanted
     return {name: column for name, column in columns.items() if name in wanted}
 
 
 class Units(NamedTuple):
-    """Ranges of successive rows that blocks do not divide."""
+    """Ranges of successive rows, such as groups or slices, that are never divided between blocks."""
 
     rows: np.ndarray  # int64, shape (n_units + 1,): first row of each unit, and the end of the last
     offsets: np.ndarray  # int64, shape (n_units + 1,): first non-zero of each unit, and the end of the last
@@ -53,11 +53,10 @@ class RowSizes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Facts that plans, checks and records need from a store; picklable. `Store` describes most of them.
+    """Facts about a store for plans, checks and records; picklable. `Store` describes most of them.
 
-    `stored` has the names in `COLUMNS` that can be read without values. `parts_of` has the first
-    `HeldOutPart` of each division of the rows made so far, by number of parts; views with the same rows share
-    it.
+    `stored` has the names in `COLUMNS` that can be read without values. `parts_of` caches the first
+    `HeldOutPart` of a division of the rows, by number of parts; views with the same rows share the cache.
     """
 
     path: Path
@@ -94,7 +93,7 @@ class Facts:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes in memory of the feature index of each value."""
+        """Bytes in memory for the feature index of a value."""
         return 0 if self.dense_rows else self.index_dtype.itemsize
 
     @property
@@ -123,13 +122,13 @@ else:
 class Store(Readable, HasFacts):
     """Labelled matrix on disk, read in ranges of rows: CSR or, if most values are non-zero, dense.
 
-    `open_store` returns it; it is a context manager. Reading needs memory for the requested rows and one
-    chunk of each array, never for the whole store. Only one thread may read at a time.
+    `open_store` returns a store, which is a context manager. Reading needs memory for the requested rows and
+    one chunk of each array, never for the whole store. Only one thread may read at a time.
 
     Attributes
     ----------
     facts : Facts
-        Facts about the store, which are attributes of the store, too.
+        Facts about the store, each of which is also an attribute of the store.
     path : Path
     kind : {"zarr", "hdf5", "npy", "npz", "table", "memory"}
     native : bool
@@ -138,18 +137,18 @@ class Store(Readable, HasFacts):
     classes : tuple of str
         Class names by class code.
     weighted, multilabel, grouped, held_out_by : bool
-        Whether rows have weights; have sets of labels; belong to groups, such as sequences; have a column
-        whose equal values are held out together.
+        Whether rows have weights; have several labels; belong to groups, such as sequences; have a hold-out
+        column, by which rows with equal values are held out together.
     n_labels : int
-        Labels of all rows together, or an upper bound if not `native`; 0 if not `multilabel`.
+        Total number of labels, or an upper bound if not `native`; 0 if not `multilabel`.
     units : Units or None
-        Ranges of rows that are read together; None if a block may begin at any row.
+        Ranges of rows that are never divided between blocks; None if a block may begin at any row.
     unlabelled : int
-        Number of rows left out because they have no label.
+        Number of rows omitted because they have no label.
     dtype : dtype
-        Dtype of the values that `rows` returns: float32 or float64.
+        Dtype of the values from `rows`: float32 or float64.
     index_dtype : dtype
-        Dtype of the indices that `rows` returns for CSR rows: int32 or int64.
+        Dtype of the indices of CSR rows from `rows`: int32 or int64.
     index_base : int or None
         First feature index, 0 or 1, in the text that the store was converted from.
     shuffled : bool
@@ -179,7 +178,7 @@ class Store(Readable, HasFacts):
         raise NotImplementedError
 
     def sizes(self, ranges: Ranges) -> RowSizes:
-        """Return the sizes of the rows in ranges, from row pointers alone."""
+        """Return the sizes of the rows in ranges, reading only row pointers."""
         raise NotImplementedError
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
@@ -191,16 +190,13 @@ class Store(Readable, HasFacts):
         raise NotImplementedError
 
     def read(self, ranges: Ranges) -> Rows:
-        """Return the rows in ranges, with all columns but the names; errors are as for `rows`.
-
-        Each chunk is decoded once, in disk order.
-        """
+        """Return the rows in ranges, with all columns except names, decoding each chunk once; see `rows`."""
         raise NotImplementedError
 
     def whole(self, what: Whole) -> Any:
         """Return a property of the whole store, or None if it is unknown.
 
-        Raises StoreError if it contradicts the record or cannot be read.
+        Raises StoreError if the property contradicts the record or cannot be read.
         """
         raise NotImplementedError
 
@@ -215,10 +211,10 @@ class Store(Readable, HasFacts):
         Returns
         -------
         Rows
-            New, writable, contiguous arrays, or views of the arrays of an `ArrayStore`. Values and norms are
-            finite. Indices are in ``0..n_features - 1`` and strictly increasing within each row, labels in
-            ``-1..n_classes - 1``. `cost` has the row weights, finite and non-negative, or is empty without
-            weights.
+            New, writable, contiguous arrays or, from an `ArrayStore`, views of its arrays. Values and norms
+            are finite. Indices are in ``0..n_features - 1`` and strictly increasing within each row, and
+            labels are in ``-1..n_classes - 1``. `cost` has the row weights, finite and non-negative, or is
+            empty without weights.
 
         Raises
         ------
@@ -230,13 +226,9 @@ class Store(Readable, HasFacts):
         return self.read(self._range(start, stop))
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return the row pointers of the rows ``start:stop``, starting at 0.
+        """Return the row pointers, from 0, of the rows ``start:stop``, int64 of shape (stop - start + 1,).
 
         Views with transforms or a model's features may return rows with fewer non-zeros.
-
-        Returns
-        -------
-        ndarray of int64, shape (stop - start + 1,)
         """
         return np.concatenate([[0], np.cumsum(self.sizes(self._range(start, stop)).nnz)])
 
@@ -262,9 +254,9 @@ class Store(Readable, HasFacts):
         return self._column("numbers", start, stop)
 
     def names(self, start: int, stop: int) -> np.ndarray:
-        """Return the names of the rows ``start:stop``: their numbers in the original input, int64.
+        """Return the names of the rows ``start:stop``.
 
-        If not `native`, the names are the index of ``obs``, as str objects.
+        Names are row numbers in the original input, int64, or, if not `native`, the index of ``obs``, as str.
         """
         return self._column("names", start, stop)
 
@@ -275,7 +267,10 @@ class Store(Readable, HasFacts):
         return self.rows(start, stop).norm2
 
     def pieces(self, most: int, start: int, stop: int) -> Iterator[tuple[int, Rows]]:
-        """Yield the rows ``start:stop`` in pieces of about `most` non-zeros, each with its first row."""
+        """Yield (first row, rows) for pieces of the rows ``start:stop``.
+
+        Pieces have at most `most` non-zeros, unless a single row has more.
+        """
         while start < stop:
             end = min(start + _POINTERS_AT_A_TIME, stop)
             offsets = self.indptr(start, end)
@@ -293,7 +288,7 @@ class Store(Readable, HasFacts):
 
     @property
     def class_counts(self) -> np.ndarray:
-        """Number of rows of each class, int64; a row with several labels counts for each of them."""
+        """Number of rows in each class, int64; a row with several labels counts in each of its classes."""
         return self.whole("class_counts")
 
     def feature_names(self) -> list[str] | None:
@@ -315,15 +310,8 @@ class Store(Readable, HasFacts):
     def verify(self, progress: Progress | None = None) -> None:
         """Read every chunk of every array, and compare the content with the hashes in the record.
 
-        Parameters
-        ----------
-        progress : callable, optional
-            Function called as ``progress(done, total)`` in decoded bytes.
-
-        Raises
-        ------
-        StoreError
-            At the first damage; the message names the array, and the chunk if it cannot be read.
+        Calls ``progress(done, total)`` with decoded bytes. Raises StoreError at the first damage; the message
+        names the array, and the chunk if it cannot be read.
         """
         for member in self.members:
             member.verify(progress)
@@ -350,7 +338,7 @@ class Store(Readable, HasFacts):
 
     def _range(self, start: int, stop: int) -> Ranges:
         if not 0 <= start <= stop <= self.n_rows:
-            raise IndexError(f"rows {start}:{stop} of {self.n_rows}")
+            raise IndexError(f"rows {start}:{stop} are not within 0:{self.n_rows}")
         return span(start, stop)
 
 

@@ -1,4 +1,4 @@
-"""Views of stores: transformations of the facts, ranges, sizes, columns and rows of another store."""
+"""Views of stores, which change the facts, ranges, sizes, columns and rows that another store returns."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ class View:
 
     Contract of all views, checked by `tests/store/test_view_contract.py`:
 
-    - `read`, `columns`, `sizes` and `whole` describe the same rows: columns equal those of the rows, class
-      counts match the labels, and every column has a feature name. Only sizes, which serve to plan memory,
+    - `read`, `columns`, `sizes` and `whole` describe the same rows: `read` and `columns` agree, class counts
+      match the labels, and every feature has a name if any has. Only sizes, which are for planning memory,
       may be too large.
-    - A range gives the same rows alone and among other ranges.
-    - `ranges` returns as many rows as it is given, so only requested rows are read. `columns` and `sizes`
-      read no values.
-    - Rows keep their numbers in the original data; a view that removes rows from the data counts anew.
+    - A range returns the same rows, whether it is requested alone or with other ranges.
+    - `ranges` maps each row to one row of the inner store, so only requested rows are read. `columns` and
+      `sizes` read no values.
+    - Rows keep their numbers in the original data; a view that drops rows from the data renumbers the rows.
     - `facts` has the numbers of rows and features, the classes, the available columns, and whether rows are
-      dense. A view has no feature statistics, because its rows or features differ.
+      dense. By default a view has no feature statistics, because its rows or features differ.
     - Dense rows have a value for every feature, which determines their sizes, `nnz` and `units`.
-    - `fingerprint` changes with the rows or values, unless the run records the cause (slices, the features of
-      a model).
+    - `fingerprint` changes with the rows or values, unless the run records why they differ (slices, features
+      of a model).
     """
 
     def facts(self, inner: Facts) -> Facts:
         return inner
 
     def ranges(self, ranges: Ranges) -> Ranges:
-        """Return the ranges of the inner store's rows that make up ranges of the view's rows."""
+        """Map ranges of the view's rows to ranges of the inner store's rows."""
         return ranges
 
     def sizes(self, sizes: RowSizes) -> RowSizes:
         return sizes
 
     def needs(self, wanted: Set[str]) -> Set[str]:
-        """Return the inner store's columns from which `columns` computes the wanted columns."""
+        """Return the inner store's columns that `columns` needs to compute the wanted columns."""
         return wanted
 
     def columns(self, columns: Columns, ranges: Ranges) -> Columns:
-        """Return the view's columns of `ranges` from the inner store's `columns`."""
+        """Compute the view's columns for `ranges` from the inner store's `columns`."""
         return columns
 
     def rows(self, rows: Rows) -> Rows:
@@ -67,7 +67,7 @@ class View:
 
 
 class ViewedStore(Store):
-    """Store that applies a view to an inner store, which is closed with it."""
+    """Store that applies a view to an inner store; closing it closes the inner store."""
 
     def __init__(self, inner: Store, view: View) -> None:
         self.inner = inner
@@ -100,7 +100,7 @@ class Sparse(View):
     """View that turns dense rows into CSR rows."""
 
     def facts(self, inner: Facts) -> Facts:
-        extra = inner.extra_nnz_bytes + 2 * 8  # rows and columns of the values, in int64
+        extra = inner.extra_nnz_bytes + 2 * 8  # int64 row and column of each value
         return dataclasses.replace(inner, dense_rows=False, extra_nnz_bytes=extra)
 
     def rows(self, rows: Rows) -> Rows:
@@ -117,7 +117,7 @@ def as_sparse(store: Store) -> Store:
 
 
 def _with_sizes(facts: Facts) -> Facts:
-    """Set `nnz` and `units` to those of dense rows, if the rows are dense."""
+    """Update `nnz` and `units` if the rows are dense, because dense rows have a value for every feature."""
     if not facts.dense_rows:
         return facts
     rows = None if facts.units is None else facts.units.rows
@@ -130,8 +130,8 @@ class Matched(View):
     """View with the features of a model, matched by name."""
 
     names: list[str] | None  # feature names of the model
-    n_features: int  # number of features of the model
-    columns_of: np.ndarray  # the model's feature for each feature of the store; negative if there is none
+    n_features: int  # of the model
+    columns_of: np.ndarray  # the model's feature for each feature of the store; negative if not in the model
 
     def facts(self, inner: Facts) -> Facts:
         return dataclasses.replace(
@@ -150,9 +150,9 @@ class Matched(View):
 
 
 def matched(store: Store, match: FeatureMatch, names: list[str] | None, width: int = 0) -> Store:
-    """Return a view with a model's features, or the store itself if it already has them.
+    """Return a view with a model's features, or the store itself if its features are the same.
 
-    Without `names` there are `width` features.
+    `width` is the number of the model's features, needed only if they have no `names`.
     """
     if match.columns is None:
         return store
@@ -163,11 +163,11 @@ def matched(store: Store, match: FeatureMatch, names: list[str] | None, width: i
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recoded(View):
-    """View with other classes; labels outside these classes are unknown."""
+    """View with other classes; labels that are not among these classes get code -1."""
 
     classes: tuple[str, ...]
     label_dtype: str
-    code_of: np.ndarray  # int32: new code, or -1, of each class of the store; the last entry is for code -1
+    code_of: np.ndarray  # int32: new code, or -1, for each class of the store; the last entry is for code -1
 
     def facts(self, inner: Facts) -> Facts:
         return dataclasses.replace(inner, classes=self.classes, label_dtype=self.label_dtype)
@@ -202,32 +202,32 @@ def recoded(store: Store, classes: Sequence[str], label_dtype: str) -> Store:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Labelled(View):
-    """View of the rows that have a label; takes one bit per row of the store."""
+    """View of the rows that have a label, which takes one bit per row of the store."""
 
     bits: list[np.ndarray]  # packed masks of the labelled rows, one for each 65,536 rows
-    before: np.ndarray  # int64: labelled rows before each mask, and their total
+    before: np.ndarray  # int64: number of labelled rows before each mask, and their total
 
     def facts(self, inner: Facts) -> Facts:
         n_rows = int(self.before[-1])
         unlabelled, held = inner.n_rows - n_rows, inner.held_bytes + inner.n_rows // 8
-        own: dict[str, Any] = {"n_rows": n_rows, "unlabelled": unlabelled, "held_bytes": held, "parts_of": {}}
-        return dataclasses.replace(inner, **own)
+        new: dict[str, Any] = {"n_rows": n_rows, "unlabelled": unlabelled, "held_bytes": held, "parts_of": {}}
+        return dataclasses.replace(inner, **new)
 
     def ranges(self, ranges: Ranges) -> Ranges:
         parts, divided = split_ranges(ranges, self.before)
         order = np.argsort(parts, kind="stable")
         pieces, firsts = np.unique(parts[order], return_index=True)
-        found, origins = [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)]
-        for piece, mine in zip(pieces.tolist(), np.split(order, firsts[1:]), strict=False):
-            own = divided[mine] - self.before[piece]
+        result, origins = [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)]
+        for piece, in_piece in zip(pieces.tolist(), np.split(order, firsts[1:]), strict=False):
+            local = divided[in_piece] - self.before[piece]
             places = np.flatnonzero(np.unpackbits(self.bits[piece]))
-            rows = places[numbers_in(own)] + piece * _PIECE_ROWS
-            starts = np.cumsum(lengths(own)) - lengths(own)
+            rows = places[numbers_in(local)] + piece * _PIECE_ROWS
+            starts = np.cumsum(lengths(local)) - lengths(local)
             begins = np.union1d(starts, np.flatnonzero(np.diff(rows) != 1) + 1)
             lasts = np.append(begins[1:], len(rows)) - 1
-            found.append(np.column_stack([rows[begins], rows[lasts] + 1]))
-            origins.append(mine[np.searchsorted(starts, begins, "right") - 1])
-        return np.concatenate(found)[np.argsort(np.concatenate(origins), kind="stable")]
+            result.append(np.column_stack([rows[begins], rows[lasts] + 1]))
+            origins.append(in_piece[np.searchsorted(starts, begins, "right") - 1])
+        return np.concatenate(result)[np.argsort(np.concatenate(origins), kind="stable")]
 
     def columns(self, columns: Columns, ranges: Ranges) -> Columns:
         return columns | {"numbers": numbers_in(ranges)}
@@ -239,7 +239,7 @@ class Labelled(View):
 
 
 def with_labels(store: Store) -> Store:
-    """Return a view of the labelled rows; the store itself if `multilabel` or if all rows have a label."""
+    """Return a view of the labelled rows, or the store itself if `multilabel` or if all rows have a label."""
     if store.multilabel:
         return store
     counts, bits = [], []

@@ -34,7 +34,7 @@ class StoreWriter:
 
     The sizes of the store are fixed in advance; batches may have any size. For an atomic result, write to a
     temporary path and rename it after `finish`. Until `finish` returns, `open_store` refuses the store as
-    incomplete. After an exception the writer closes the container, and the caller removes it.
+    incomplete. After an exception, the writer closes the container, and the caller must remove it.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ class StoreWriter:
     meta : mapping, optional
         JSON-compatible entries for the record and `Store.meta`, such as ``shuffle_seed`` and ``sources``.
     threads : int
-        With more than one, background threads compress and write the chunks: `threads` for Zarr, one for
-        HDF5. The files do not depend on the number of threads.
+        If more than one, chunks are compressed and written in the background, by `threads` threads for Zarr
+        and by one for HDF5. The files do not depend on the number of threads.
 
     Raises
     ------
@@ -74,7 +74,7 @@ class StoreWriter:
         self._texts = {layout.CATEGORIES: classes}
         if feature_names is not None:
             self._texts[layout.FEATURES] = feature_names
-        self._announced = np.array([contents.n, contents.nnz, contents.n_labels])
+        self._expected = np.array([contents.n, contents.nnz, contents.n_labels])
         self._sizes: np.ndarray = np.zeros(3, np.int64)  # rows, values and labels so far
         self._class_counts = np.zeros(contents.n_classes, np.int64)
         self._weight_range = np.inf, -np.inf
@@ -99,7 +99,7 @@ class StoreWriter:
             raise
 
     def _create(self) -> dict[str, ArrayWriter]:
-        """Create all groups and arrays, empty, with the attributes that anndata needs."""
+        """Create all groups and empty arrays, with the attributes that anndata needs."""
         container, contents, arrays = self._container, self._contents, {}
         n, d = contents.n, contents.d
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
@@ -134,15 +134,11 @@ class StoreWriter:
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
-        """Append a copy of rows, which must be valid as `Store.rows` returns them.
+        """Append a copy of rows, which must be as valid as rows from `Store.rows`.
 
-        Only norms are checked, computed from the values as stored. Zeros of dense rows are dropped unless the
-        store is dense. `names`, int64, has the number of each row in the original input, at least 0.
-
-        Raises
-        ------
-        StoreError
-            If the announced sizes are exceeded, a norm is not finite, or writing fails.
+        Only norms, computed from the stored values, are checked. Zeros in dense rows are dropped unless the
+        store is dense. `names`, int64, has the row numbers in the original input, from 0. Raises StoreError
+        if the sizes in `contents` are exceeded, a norm is not finite, or writing fails.
         """
         contents, before = self._contents, self._sizes
         if rows.dense and not contents.dense:
@@ -150,7 +146,7 @@ class StoreWriter:
         has_lists = layout.LABEL_SETS in contents.columns
         more = rows.n_rows, len(rows.data), len(rows.label_codes) if has_lists else 0
         sizes = before + np.array(more, np.int64)
-        if (sizes > self._announced).any():
+        if (sizes > self._expected).any():
             raise self._misfit(sizes)
         with np.errstate(over="ignore"):  # values that become infinite are refused below
             data = np.ascontiguousarray(rows.data, contents.dtype)
@@ -190,18 +186,18 @@ class StoreWriter:
         self._sizes = sizes
 
     def _misfit(self, sizes: np.ndarray) -> StoreError:
-        each = zip(sizes, self._announced, ("rows", "non-zeros", "labels"), strict=True)
-        given = ", ".join(f"{found} of {announced} {what}" for found, announced, what in each)
-        return StoreError(f"{self.path}: {given} were given; the input changed while it was read")
+        each = zip(sizes, self._expected, ("rows", "non-zeros", "labels"), strict=True)
+        counts = ", ".join(f"{found} {what} (expected {expected})" for found, expected, what in each)
+        return StoreError(f"{self.path}: the input changed during reading: it had {counts}; convert it again")
 
     def finish(self) -> str:
-        """Complete the store and return its fingerprint: write the rest, sync, then write the record.
+        """Write the remaining data, sync, write the record, and return the fingerprint.
 
-        The fingerprint depends only on rows, classes and names and their order. Raises StoreError if there
-        are fewer rows, non-zeros or labels than announced, or writing fails.
+        The fingerprint depends only on rows, classes and names, and on their order. Raises StoreError if
+        there are fewer rows, non-zeros or labels than `contents` says, or writing fails.
         """
         container, contents = self._container, self._contents
-        if (self._sizes != self._announced).any():
+        if (self._sizes != self._expected).any():
             raise self._misfit(self._sizes)
         self._arrays[contents.counts].append(self._class_counts)
         if layout.FEATURES in self._arrays:

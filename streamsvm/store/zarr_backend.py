@@ -1,4 +1,4 @@
-"""Zarr folders of streamsvm stores, handled without zarr because its import takes a quarter of a second."""
+"""Zarr folders of streamsvm stores, handled without zarr because importing zarr takes 0.25 seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class ZarrFolder(Container):
-    """Zarr folder open for reading; changes of its root metadata file `root` are detected."""
+    """Zarr folder open for reading; changes to its root metadata file `root` are detected."""
 
     kind = "zarr"
 
@@ -93,7 +93,7 @@ class ZarrArray(StoredArray):
 
 
 class ZarrContainer(ZarrFolder):
-    """Zarr folder of format 3 from streamsvm, open for reading or writing."""
+    """Zarr folder (format 3) written by streamsvm, open for reading or writing."""
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self._writers: dict[str, ChunkWriter] = {}

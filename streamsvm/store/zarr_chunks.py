@@ -34,17 +34,8 @@ Decoder = Callable[[np.ndarray, np.ndarray], None]  # (stored bytes of a chunk, 
 class ChunkFiles:
     """Chunk files of one array; the last chunk is padded to full length.
 
-    Parameters
-    ----------
-    array : StoredArray
-        Array, which decides whether a chunk file may be missing.
-    folder : Path
-    decode : callable
-        Decoder of one chunk.
-    name_of : callable
-        Function from a chunk number to its file path inside `folder`.
-    fill : number
-        Value of the elements of missing chunks.
+    `array` decides whether a chunk file may be missing; `fill` is the value of missing elements. `decode`
+    decodes one chunk. `name_of` returns the path of a chunk's file inside `folder`, from the chunk number.
     """
 
     def __init__(
@@ -66,8 +57,8 @@ class ChunkFiles:
             return None
         try:
             size = os.fstat(descriptor).st_size
-            if size > (most := self.chunk * self.dtype.itemsize + SLACK):
-                raise ValueError(f"the chunk has {size} bytes, and at most {most} were written")
+            if size > (max_size := self.chunk * self.dtype.itemsize + SLACK):
+                raise ValueError(f"the chunk has {size} bytes, but at most {max_size} were written")
             buffer = getattr(local, "buffer", None)
             if buffer is None or len(buffer) < size:
                 buffer = local.buffer = np.empty(size, np.uint8)
@@ -85,17 +76,17 @@ class ChunkFiles:
 
 def undo_blosc(content: np.ndarray, out: np.ndarray) -> None:
     if _blosc_size(content) != out.nbytes:
-        raise ValueError("the compressed chunk has other sizes than it should")
+        raise ValueError("the compressed chunk states wrong sizes")
     numcodecs.blosc.decompress(content, out)
 
 
 def undo_zstd(content: np.ndarray, out: np.ndarray) -> None:
-    found = zstandard.ZstdDecompressor().decompress(content.data, max_output_size=out.nbytes)
-    copy_bytes(found, out)
+    content_decoded = zstandard.ZstdDecompressor().decompress(content.data, max_output_size=out.nbytes)
+    copy_bytes(content_decoded, out)
 
 
 def checked(undo: Decoder) -> Decoder:
-    """Return a decoder that first compares the checksum at the end of the chunk."""
+    """Return a decoder that first verifies the checksum at the end of the chunk."""
     return lambda payload, out: undo(_checked_content(payload), out)
 
 
@@ -103,20 +94,20 @@ def decode_text(payload: bytes, n: int) -> np.ndarray:
     """Decode a chunk of a text array; raise ValueError if it is damaged or claims an excessive size."""
     content = _checked_content(np.frombuffer(payload, np.uint8))
     if (claimed := _blosc_size(content)) > MAX_TEXT_COMPRESSION * len(content) + SLACK:
-        raise ValueError(f"{len(content)} bytes claim to be {claimed}")
+        raise ValueError(f"{len(content)} bytes claim to decompress to {claimed} bytes")
     texts = numcodecs.blosc.decompress(content)
-    found = int.from_bytes(texts[:4], "little")
-    if found != n:
-        raise ValueError(f"the chunk has {found} strings instead of {n}")
+    n_texts = int.from_bytes(texts[:4], "little")
+    if n_texts != n:
+        raise ValueError(f"the chunk has {n_texts} strings instead of {n}")
     return numcodecs.VLenUTF8().decode(texts)
 
 
 def _blosc_size(content: np.ndarray) -> int:
     """Return the decoded size of a Blosc chunk; raise ValueError if its stated length is wrong."""
-    # Blosc's header: four bytes of versions and flags, then decoded size, block size and encoded size.
+    # Blosc's header has four bytes of versions and flags, then decoded size, block size and encoded size.
     sizes = content[4:BLOSC_HEADER].view("<u4").tolist() if len(content) >= BLOSC_HEADER else []
     if not sizes or sizes[2] != len(content):
-        raise ValueError("the compressed chunk has other sizes than it should")
+        raise ValueError("the compressed chunk states wrong sizes")
     return int(sizes[0])
 
 
@@ -142,10 +133,7 @@ def encode_text(texts: Sequence[str], codec: dict[str, Any]) -> bytes:
 
 
 class ChunkWriter:
-    """Writer of the chunk files of one numeric array, three times as fast as zarr.
-
-    Several threads may write chunks, in any order.
-    """
+    """Writer of one numeric array's chunks, three times as fast as zarr. Threads may write in any order."""
 
     def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codec: dict[str, Any]) -> None:
         assert spec.dtype is not None

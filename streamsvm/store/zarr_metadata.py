@@ -15,7 +15,7 @@ METADATA = "zarr.json"
 TEXT = "string"
 _LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 _BYTES = {"name": "bytes"}  # one-byte numbers have no byte order
-# All chunk files of an array lie in one folder, because every further folder would have to be synced.
+# All chunk files of an array lie in one folder, because every additional folder would have to be synced.
 _KEYS = {axes: {"name": "default", "configuration": {"separator": "/."[axes - 1]}} for axes in (1, 2)}
 
 

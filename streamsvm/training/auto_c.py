@@ -28,29 +28,26 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 2**18
 _MAX_SLICES, _SLICE_ROWS = 64, 1024  # sample of the rows if norms are not stored
-_SHUFFLED_SLICES = 4  # number of slices if rows are shuffled, to estimate the share of the mean
+_SHUFFLED_SLICES = 4  # slices for the estimate of `_spread_fraction` if rows are shuffled
 _FRACTION_ROWS = 1024
-_SHARE_MEMORY, _VALUE_BYTES = 8, 64  # 1 / share of the budget for these rows; bytes of a value
-_MIN_FRACTION = 0.001  # warn if less of the squared norm of rows is due to their distance from the mean
+_SHARE_MEMORY, _VALUE_BYTES = 8, 64  # 1 / fraction of the budget for rows of this estimate; bytes of a value
+_MIN_FRACTION = 0.001  # warn if distances from the mean make up a smaller fraction of the squared norms
 _STREAM_ROWS = 1000
 _MAX_DOUBLINGS = 30
 _MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
 
 
 def settle_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
-    """Return settings in which C is a number, and whether it was chosen here. With a tolerance, C may grow.
+    """Return settings with a numeric C, and True if it was chosen here. With a tolerance, C may grow by pass.
 
     `store` has the rows after `transforms`. All norms are used if they are known, as in stores from
     `streamsvm.convert` and for rows in memory. Otherwise up to 64 evenly spaced slices of 1,024 rows are
-    read. The share of the mean in the squared norms is estimated from about 1,000 rows. Held-out rows and
-    rows of weight 0 do not count.
+    read. About 1,000 rows suffice to estimate how much of the squared norms is due to the mean row. Held-out
+    rows and rows of weight 0 do not count.
 
-    Warns
-    -----
-    ScaleWarning
-        If nearly all of the squared norm of the rows is due to their mean, so that few digits are left for
-        the differences between rows; or due to the constant feature of ``bias``, so that the passes train
-        little more than the intercepts.
+    A `ScaleWarning` says that nearly all of the squared norms is due to the mean row, so that few digits are
+    left for the differences between rows; or to the constant feature of ``bias``, so that the passes train
+    little more than the intercepts.
     """
     grows = settings.tol is not None and settings.from_ is None and settings.keep_duals
     if settings.C != AUTO and not (grows and get_loss(settings.loss).linear_duals):
@@ -69,7 +66,7 @@ def settle_c(store: Store, transforms: Sequence[Transform], settings: Settings) 
             f"{store.path}: the values are so small that the constant feature makes up more "
             f"than {1 - _MIN_FRACTION:.1%} of the squared norm of the rows, so a few passes learn little else"
         )
-        remedy = Remedy("scale the values, or give {} of their size", Option("transform", "bias=value"))
+        remedy = Remedy("scale the values, or use {} of a similar size", Option("transform", "bias=value"))
         warn(ScaleWarning(problem, remedy=remedy))
     automatic = c_for(total * max(fraction, _MIN_FRACTION), count)
     if settings.C == AUTO:
@@ -158,10 +155,10 @@ Norms = tuple[float, int]  # sum and number of non-zero squared norms
 def running_costs(C: Any, norm2: np.ndarray, visited: int, norms: Norms) -> tuple[np.ndarray, Norms]:
     """Return C for each row of a stream, and the norms after the rows.
 
-    With C "auto", the norms of the first 1,000 rows determine C. Each of these rows uses the norms up to
-    itself. `norm2` has the squared norms of the rows, float64 (n_rows,), and `visited` rows come before them.
-    `norms` are the sum and the number of the non-zero squared norms of the previous rows, within the first
-    1,000.
+    With C "auto", the norms of the first 1,000 rows determine C, and each of these rows uses the norms up to
+    and including its own. `norm2` has the squared norms of the rows, float64 (n_rows,), and `visited` rows
+    precede them. `norms` has the sum and the number of non-zero squared norms among the first 1,000 previous
+    rows.
     """
     if C != AUTO:
         return np.full(len(norm2), C), norms

@@ -38,10 +38,7 @@ def build(
     run: RunDir | None = None,
     warnings: Sequence[str] = (),
 ) -> Fit:
-    """Return the trainer of several passes at the last commit of the run; without a run, in memory.
-
-    `warnings` are added to the warnings of the result.
-    """
+    """Build a `Fit` at the last commit of the run, or in memory; its result includes `warnings`."""
     training, blocks, callbacks = opened.training, opened.blocks, how.callbacks
     plan, settings = training.plan, training.spec.settings
     duals = training.spec.dual_format(common_dual=plan.common_dual)
@@ -89,18 +86,18 @@ def build(
 def find_workers(
     spec: Spec, n_workers: int | None, cluster: str | os.PathLike[str] | None = None
 ) -> Iterator[Threads | Executor]:
-    """Provide the workers of a training: a cluster, or else `n_workers` threads, by default one a processor.
+    """Provide the workers of a training: a cluster or `n_workers` threads, by default one per processor.
 
-    There are at most as many threads as splits, unless they compute matrix products. Then each product of the
-    whole process uses one thread.
+    There are at most as many threads as splits, unless the training uses matrix products. Then every product
+    in the process uses a single thread.
     """
     settings, number = spec.settings, count_workers(n_workers)
     if cluster is not None:
         from streamsvm.cluster.client import Cluster
 
         check_splits(settings.splits)
-        with Cluster(cluster, n_workers, settings.splits) as found:
-            yield found
+        with Cluster(cluster, n_workers, settings.splits) as dask_workers:
+            yield dask_workers
         return
     if not spec.by_products:
         number = min(number, settings.splits)

@@ -40,19 +40,14 @@ def choose(
 ) -> tuple[Settings, dict[str, Any]]:
     """Return settings with the best transforms and loss where they are "auto", and a record of the choice.
 
-    Each candidate is trained for three passes on four fifths of a sample of the rows to train on, and
-    measured on the last fifth. The most accurate candidate is chosen. The first candidate, which has the
-    default transforms, is preferred if its accuracy is within one standard error of the best.
+    Each candidate is trained for three passes on four fifths of a sample of the training rows, and measured
+    on the last fifth. The most accurate candidate is chosen. The first candidate, which has the default
+    transforms, is preferred if its accuracy is within one standard error of the best.
 
     `raw` has the rows before any transform. `callbacks` receive the events "choose", "candidate" for each
-    training, and "chosen". `create` is `streamsvm.training.create.create` with its argument `given`.
-
-    Raises
-    ------
-    SettingsError
-        If the weights of a candidate do not fit the memory budget.
-    Interrupted
-        If the callbacks stop a training.
+    training, and "chosen". `create` is `streamsvm.training.create.create` with its argument `tables`. Raises
+    `SettingsError` if the weights of a candidate do not fit the memory budget, and `Interrupted` if the
+    callbacks stop a training.
     """
     if (needed := 2 * raw.n_features * raw.n_classes * np.dtype(settings.dtype).itemsize) > settings.memory:
         name = "transform" if settings.transform == AUTO else "loss"
@@ -110,5 +105,5 @@ def _candidates(settings: Settings, raw: Store, sample: Store) -> list[tuple[str
         if raw.kind != IN_MEMORY or raw.n_rows * outputs * raw.dtype.itemsize <= settings.memory:
             transforms += [f"fourier={outputs}", f"scale=std,fourier={outputs}"]
     losses = _LOSSES if settings.loss == AUTO else (settings.loss,)
-    few = losses[:1] if settings.transform == AUTO else losses
-    return [(t, loss) for t in dict.fromkeys(transforms) for loss in (few if "fourier" in t else losses)]
+    fewer = losses[:1] if settings.transform == AUTO else losses
+    return [(t, loss) for t in dict.fromkeys(transforms) for loss in (fewer if "fourier" in t else losses)]

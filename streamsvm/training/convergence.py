@@ -1,4 +1,4 @@
-"""Predictions for further passes, and messages about a training that ended far from the optimum."""
+"""Estimates of the passes that remain, and messages about a training that ended far from the optimum."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ History = Sequence[Mapping[str, Any]]
 _LARGE_GAP = 0.5
 _LOWERED = 0.9  # more passes help if the last pass lowered the gap by at least a tenth
 _DEFAULT_TARGET = 0.1  # relative gap to suggest passes for if there is no tolerance
-_FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # fall of a relative gap in a pass, as a factor
+_FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # factor by which a pass lowers a relative gap
 _MIN_TARGET = 1e-12
-# Fraction by which the gap of an average is smaller where gaps hardly fall (measured). Fraction of the
-# tolerance that the predicted gap of an average must reach, because an average costs half a pass.
+# If gaps hardly fall, the gap of the average is smaller by this fraction (measured). The predicted gap of the
+# average must be below this fraction of the tolerance, because an average costs half a pass.
 _GAIN_OF_AVERAGE, _AVERAGE_FRACTION = 0.4, 0.9
 
 
 def zero_warning(norm2: float) -> list[Message]:
-    """Return a warning if the squared norm of the weights is 0, although there were rows to learn from."""
+    """Warn if the weights are 0 although there were rows to learn from; return the warning in a list."""
     if norm2 > 0:
         return []
     message = Message(
@@ -40,11 +40,10 @@ def gap_messages(
 ) -> tuple[list[str], Message | None]:
     """Warn if the tolerance was not reached; return the warnings, and a hint if the gap is large.
 
-    The hint is for trainings without a tolerance, if the relative gap is above 0.5 and the last pass lowered
-    it by at least a tenth. More passes then lower the objective, but the accuracy may be good already. A
-    smaller C is not suggested if it was `chosen` from the data. `measured` has the gap and the relative gap
-    of the model, outside the tolerance; both are None if not measured. `history` has the reports of the
-    passes.
+    Without a tolerance, there is a hint if the relative gap is above 0.5 and the last pass lowered the gap by
+    at least a tenth. More passes then lower the objective, but the accuracy may be good already. A smaller C
+    is not suggested if C was `chosen` from the data. `measured` has the model's gap and relative gap, both
+    None if not measured, and `history` has the reports of the passes.
     """
     gap, advice = measured["relative_gap"], list[Remedy]()
     if gap is None:
@@ -53,7 +52,7 @@ def gap_messages(
         problem = f"the tolerance {settings.tol:g} was not reached: the relative gap is {gap:.3g}"
     elif gap > _LARGE_GAP and _still_falls(measured["gap"], history):
         problem = f"the model is far from the optimum: the relative gap is {gap:.3g}"
-        advice = [] if chosen else [Remedy("give a smaller {}", Option("C"))]
+        advice = [] if chosen else [Remedy("use a smaller {}", Option("C"))]
     else:
         return [], None
     passes = Option("passes", passes_to(settings.tol or _DEFAULT_TARGET, gap, history))
@@ -70,7 +69,7 @@ def gap_messages(
 
 
 def _still_falls(gap: float, history: History) -> bool:
-    """Return True if the last of several passes lowered the gap by a tenth, as far as known."""
+    """Return True if the last of several passes lowered the gap by a tenth, or if that is unknown."""
     previous = {} if len(history) < 2 else of_model(dict(history[-2]))
     estimate = previous.get("primal_estimate")
     previous_gap = previous.get("gap", estimate and estimate - previous["dual"])
@@ -93,7 +92,7 @@ def passes_to(target: float, gap: float, history: History) -> int:
 
 
 def average_saves_passes(tol: float, history: History) -> bool:
-    """Return True if the next pass is expected to have its average within `tol`, but not its last iterate.
+    """Return True if, after the next pass, the average but not the last iterate is expected within `tol`.
 
     Relative gaps are assumed to fall by their mean factor in the last two passes.
     """

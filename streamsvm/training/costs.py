@@ -23,16 +23,16 @@ from streamsvm.settings.fit import BALANCED, Settings
 class TrainingCosts:
     """Class weights and costs of pairs of classes in a training; None where all are 1.
 
-    A class weight multiplies the costs of the rows of a class, like LIBLINEAR's option ``-wi``. If the loss
-    has a dual of the own class, it multiplies the loss of this class alone. `costs` has the margin of each
-    pair of classes: the table of `streamsvm.data.class_costs`.
+    A class weight multiplies the cost of each row of the class, like LIBLINEAR's option ``-wi``. If the loss
+    has a dual for the true class, the weight multiplies only the true class's part of the loss. `costs` is
+    the table of margins between pairs of classes (see `streamsvm.data.class_costs`).
     """
 
     class_weights: np.ndarray | None = None  # float64, shape (k,)
     costs: np.ndarray | None = None  # float32, shape (k, k)
 
     def pairs(self, settings: Settings, columns: int) -> ClassPairs | None:
-        """Return margins and class weights as kernels take them, for weights with `columns` columns."""
+        """Return margins and class weights in the form of the kernels, for `columns` weight columns."""
         own_costs = self.class_weights if get_loss(settings.loss).own_dual else None
         if self.costs is None and own_costs is None:
             return None
@@ -44,7 +44,7 @@ class TrainingCosts:
         return ClassPairs(margins, own_costs)
 
     def row_factors(self, settings: Settings) -> np.ndarray | None:
-        """Return the factors of the costs of rows by class, if any."""
+        """Return the factor of the row costs for each class, shape (k,); None if no row cost is changed."""
         return None if get_loss(settings.loss).own_dual else self.class_weights
 
     def of_classes(self, codes: np.ndarray) -> TrainingCosts:
@@ -54,23 +54,19 @@ class TrainingCosts:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the entry of ``run.json``; the table has its own file."""
+        """Return the entry of ``run.json``; the table of costs has a separate file."""
         return {
             "class_weights": None if self.class_weights is None else self.class_weights.tolist(),
             "costs_crc32": None if self.costs is None else sum_of_array(self.costs),
         }
 
     def save(self, path: Path) -> None:
-        """Write the table of costs, if any."""
         if self.costs is not None:
             write_array(path, self.costs)
 
     @classmethod
     def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> TrainingCosts:
-        """Read the costs of a run from its record and the file of its table.
-
-        Raises `RunError` if the costs do not fit the classes, or the file is damaged.
-        """
+        """Read the costs of a run from its record and its table file; raise `RunError` if they are wrong."""
         weights, crc, costs, k = record["class_weights"], record["costs_crc32"], None, len(classes)
         try:
             if crc is not None:
@@ -86,15 +82,9 @@ def read_training_costs(
 ) -> TrainingCosts:
     """Read the class weights, and the costs of pairs of classes from a table or a tree.
 
-    `counts` has the number of rows of each class. `tables` has values of ``costs`` or ``tree`` that are not
-    files.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read or does not fit the classes.
-    PlanError
-        If the table does not fit into memory.
+    `counts` has the number of rows of each class, and `tables` the values of ``costs`` or ``tree`` that are
+    not files. Raises `InputError` if a file cannot be read or does not fit the classes, and `PlanError` if
+    the table does not fit into memory.
     """
     weights = _class_weights(settings.class_weight, classes, counts)
     if not settings.has_pair_margins:
@@ -144,7 +134,7 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield place for messages, class and weight of each line of a file, separated by white space."""
+    """Yield from each line of a file the place for messages, the class and, after white space, the weight."""
     for where, line in lines_of(path):
         name, _, weight = line.replace("\t", " ").rpartition(" ")
         yield where, name.strip(), weight

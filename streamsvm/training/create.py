@@ -1,4 +1,4 @@
-"""Creation of a training and of the record of its run from settings and data, and fits of stores."""
+"""Create trainings and the records of their runs from settings and data, and fit stores."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def fit_store(
     tuned: bool = False,
     made: Mapping[str, Any] = MappingProxyType({}),
 ) -> FitResult:
-    """Train a run on a store, as `streamsvm.fit` describes; if `resume`, continue an existing run.
+    """Train a run on a store, as `streamsvm.fit` describes; if `resume` is True, continue an existing run.
 
     `tables`, `fitted` and `tuned` are as for `create`. `made` has entries of ``run.json`` about the stores
     that the run converted from files.
@@ -91,7 +91,7 @@ def fit_store(
 def plan_store(
     paths: Paths, settings: Settings, how: Execution, tables: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Plan memory and disk of a fit of a store, as `streamsvm.plan` describes."""
+    """Plan the memory and disk space of a fit of a store, as `streamsvm.plan` describes."""
     with open_to_train(paths, settings) as raw:
         opened = create(raw, settings, how, tables, paths=paths, search=False)
         plan = {
@@ -116,7 +116,7 @@ def open_matrix(
     """Create the training of a matrix.
 
     `data` are X, y and groups. `tables` may also have ``sample_weight`` and, as for `as_matrix`, ``columns``.
-    `encoding` is the record of the conversion if X was made from texts.
+    `encoding` is the record of the conversion if X was made from text documents.
     """
     X, y, groups = data
     X = with_layer(X, settings.layer, settings.raw, settings.obsm)
@@ -162,9 +162,7 @@ def create(
 
     Parameters
     ----------
-    raw : Store
-        The opened data.
-    given : mapping
+    tables : mapping
         Values of ``costs`` or ``tree`` that are not files.
     paths : sequence of path
         Paths of the store; empty if the rows are in memory.
@@ -174,10 +172,10 @@ def create(
         True if a search chose C from the data.
     made : mapping
         Further entries of the record.
-    begun : RunDir, optional
-        Existing run to continue, whose memory plan is kept.
+    existing : RunDir, optional
+        Run to continue, whose memory plan is kept.
     search : bool
-        False to derive C from the norms even if `find_sample` finds rows for a search for C.
+        False to derive C from the norms without training on a sample.
     """
     is_in_memory, on_cluster, base = raw.kind == IN_MEMORY, how.cluster is not None, None
     if AUTO in (settings.transform, settings.loss):
@@ -207,7 +205,7 @@ def create(
     resolved, chosen = settle_c(store, transforms, settings)
     sample = find_sample(store, settings) if search else None
     if by is not None and settings.hold_out is None and sample is None and search and not tuned:
-        warn("no rows are held out", remedy=Remedy("set the part with {}", Option("hold_out", "1/5")))
+        warn("no rows are held out", remedy=Remedy("hold out a part with {}", Option("hold_out", "1/5")))
     if sample is not None:
         C = search_c(store, sample, settings, resolved.C, costs, how.callbacks)
         resolved = dataclasses.replace(settings, C=C)
@@ -233,7 +231,7 @@ def create(
     }
     if base is not None:
         record["model"] = base.record["checksum"]
-        record.pop("class_values", None)  # describes the data alone
+        record.pop("class_values", None)  # it describes only the new data
     if existing is not None:
         old = read_same(existing, record)
         record["valid_fingerprint"] = old["valid_fingerprint"]
@@ -257,7 +255,7 @@ def create(
 
 
 def _warn_of_quantities(store: Store) -> None:
-    """Warn if labels are many numbers, not 0, 1, 2, ... or 1, 2, ..., and half of them have few rows."""
+    """Warn if labels look like quantities: many numbers, not 0, 1, ... or 1, 2, ..., and half are rare."""
     counts = store.class_counts[store.class_counts > 0]
     rare = int(np.count_nonzero(counts < _FEW_ROWS))
     if len(counts) <= _MANY_NUMBERS or 2 * rare < len(counts) or store.multilabel:

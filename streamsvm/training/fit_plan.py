@@ -1,4 +1,4 @@
-"""Memory plan of a fit: weights are placed first, and blocks get the rest of the budget."""
+"""Memory plan of a fit: weights are placed first, and blocks get the remaining budget."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
 
 _MAX_BUFFERED_DUALS = 2**22
-_SMALL = 2**28  # bytes that matrices of duals may take, or twice the bytes of the rows
+_SMALL = 2**28  # minimum budget for rows in memory, whose duals may be matrices
 
 
 def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
@@ -47,7 +47,8 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
     Weights are accessed at random, rows in sequence. So weights and their average are in memory if there is
     room for small blocks. Otherwise the average is dropped first. If the weights still do not fit, they are
     memory-mapped files, and blocks are small, so that the system can cache many pages of the files. Workers
-    of a `cluster` may hold the weights of splits by rows. If threads can hold them, the plan is the same.
+    of a `cluster` may hold the weights of a split by rows, but if threads can hold them, the plan is the
+    same.
 
     Raises `StoreError` if the store cannot be trained on; `PlanError` if the weights would exceed the largest
     size of a file, or the budget is too small.
@@ -115,7 +116,7 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
             plans.append(plan((1 + average) * size, weights_in_memory=True, average=average))
     if spec.sparse_bytes is not None:
         common = spec.can_have_common_dual
-        # At most half of the budget, or the most that lists and full rows of small weights can take.
+        # Half of the budget or, if that is less, all that lists and full rows of small weights can take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
             plans.append(plan(
                 spec.sparse_bytes + pool, sparse=True, average=settings.average, pool_bytes=pool,
@@ -155,7 +156,7 @@ def find_budget(settings: Settings) -> int:
 def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
     """Raise `SettingsError` if the loss needs groups of rows, and the data called `where` has none."""
     if get_loss(settings.loss).sequences and not has_groups:
-        problem = f"{settings.loss} needs groups of rows that form sequences, and {where} has none"
+        problem = f"{settings.loss} needs groups of rows that form sequences, but {where} has none"
         raise wrong_setting("loss", problem, GIVE_GROUPS)
 
 
@@ -184,7 +185,7 @@ def _plan(
 ) -> Plan:
     """Return a plan in which weights, or the index of sparse weights, take `held` bytes.
 
-    `longest` is the largest number of rows visited together. `recorded` goes to `make_plan`.
+    `longest` is the largest number of rows visited together. `recorded` is passed on to `make_plan`.
     """
     settings = spec.settings
     held += spec.product_bytes + spec.pair_bytes + spec.chain_bytes(longest) * spec.loss.sequences
@@ -211,9 +212,9 @@ def _plan(
 
 
 def commit_bytes(store: Store, spec: Spec, plan: Plan) -> int:
-    """Return the most bytes of weights that a commit writes.
+    """Return the maximum bytes of weights that a commit writes.
 
-    Features that occur in no row take none, unless training continues from a model.
+    Features that occur in no row take no bytes, unless training continues from a model.
     """
     row = spec.columns * spec.dtype.itemsize + mmap.PAGESIZE
     used = spec.n_features if spec.settings.from_ is not None else min(spec.n_features, store.nnz)

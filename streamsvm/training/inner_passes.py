@@ -1,4 +1,4 @@
-"""Inner passes: further visits of the rows of a block that have duals, while they are in memory."""
+"""Inner passes: repeated visits of the rows that have non-zero duals, while their block is in memory."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Place(NamedTuple):
 
 
 class InnerPasses:
-    """Further visits of rows with duals, only over the classes that have duals.
+    """Repeated visits of rows with duals, only over the classes that have duals.
 
-    A row has few duals after a full visit: 2 of 1000, 11 of 105. Scoring only these classes is cheap,
-    especially if the row need not be read again, and it makes further progress. If duals are a matrix, visits
-    are over all classes (see `streamsvm.kernels.duals`). `wanted` is the number of passes; with "auto", a
-    cost model chooses it.
+    After a full visit, a row has few duals: 2 for 1,000 classes, or 11 for 105. Visits over only these
+    classes improve the dual objective further, and they are cheap, especially if the row need not be read
+    again. If duals are a matrix, visits are over all classes (see `streamsvm.kernels.duals`). If `n_passes`
+    is "auto", a cost model chooses the number of passes.
     """
 
     def __init__(self, n_passes: int | str, seed: int) -> None:
@@ -49,13 +49,11 @@ class InnerPasses:
 
         Parameters
         ----------
-        rows : Rows
-        weights : ndarray, shape (n_features, K)
+        weights : ndarray, shape (n_features, n_columns)
         visited : ndarray of int, shape (n,)
             Rows that had full visits.
         counts : ndarray of int, shape (n,)
-            Number of classes in further visits of each row; 0 for rows without duals.
-        place : Place
+            Number of classes in repeated visits of each row; 0 for rows without duals.
         """
         active = np.flatnonzero(counts > 0)
         n_passes = self._n_passes
@@ -67,11 +65,11 @@ class InnerPasses:
 
 
 def _choose_n_passes(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, read_work: int) -> int:
-    """Choose the number of passes that cost as much as the full visits, or half as much if rows were read.
+    """Return the number of passes that cost as much as the full visits, or half as much if rows were read.
 
-    Costs are counted, not timed. Rows are read in the first pass and with several blocks. Inner passes then
-    gain less, because the classes with duals still change, or because each block undoes a part of the other
-    blocks' gains.
+    Costs are counted, not timed. Rows are read in the first pass, and in all passes if there are several
+    blocks. Inner passes then gain less, because the classes with duals still change, or because each block
+    undoes a part of the gains in other blocks.
     """
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
     vectors = np.minimum(counts + (counts > 0), n_vectors)  # upper bound of vectors with duals

@@ -1,8 +1,9 @@
 """The learner: the weights of a training, their updates and their measures.
 
 It opens no files, reads no clock and reports nothing. The trainer (`streamsvm.training.trainer`) provides
-blocks, keeps the duals, commits and reports. `Visits` define how a learner learns a block: row by row
-(`streamsvm.training.plain_visits`) or in splits (`streamsvm.training.parallel`).
+blocks, keeps the duals, commits and reports. `Visits` define how a block is learned: row by row
+(`streamsvm.training.plain_visits`) or in splits (`streamsvm.training.parallel`). A visit solves the dual
+problem of one row exactly and updates the weights.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ ReadDuals = OldDuals | DualMatrix  # duals of a block after the last pass
 
 
 class Visits(abc.ABC):
-    """Method of learning the rows of a block, and of scoring rows."""
+    """Method for learning the rows of a block, and for scoring rows."""
 
     learner: Learner  # owner of the weights and sums that visits change
     kernels: Kernels
@@ -64,7 +65,6 @@ class Visits(abc.ABC):
 
         Parameters
         ----------
-        block : TrainingBlock
         old : OldDuals or DualMatrix
             Duals of the rows after the last pass, from `read_duals`.
         keep : PassDuals, optional
@@ -82,8 +82,8 @@ class Visits(abc.ABC):
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         """Add loss and correct predictions of rows to `tallies`, with fixed weights.
 
-        `tallies` is a float64 array of shape (1 or 2, N_TALLIES). A second row has the sums for the average
-        of the given scale.
+        `tallies` is a float64 array of shape (1 or 2, N_TALLIES). If there is a second row, it gets the sums
+        for the average with the scale `average_scale`.
         """
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
@@ -96,10 +96,7 @@ class Visits(abc.ABC):
 
 
 class Learner:
-    """Weights and the state of their training.
-
-    `spec` has the classes known so far. `learn` adds classes that appear in a block.
-    """
+    """Weights of a training, and its state. `spec` has the classes known so far; `learn` adds new classes."""
 
     origin: Origin | None = None  # weights at which the training started; None for zero
 
@@ -112,7 +109,7 @@ class Learner:
         self.set_classes(spec.n_classes)
 
     def set_classes(self, n_classes: int) -> None:
-        """Make room for the weights and scores of `n_classes` classes, and score only these."""
+        """Make room for the weights and scores of `n_classes` classes, to which scoring is restricted."""
         if n_classes != self.n_classes:
             self.spec = self.spec.grown(self.storage.n_features, n_classes)
         self.storage.grow(self.storage.n_features, n_classes + self.loss.extra_columns)
@@ -201,7 +198,7 @@ def features_of(rows: Rows, n_features: int) -> np.ndarray:
 
 
 def problem_of(spec: Spec) -> Problem:
-    """Return the parameters for the kernels of the loss; with groups, classes are columns."""
+    """Return the parameters for the kernels of the loss; with class groups, classes are weight columns."""
     settings, groups = spec.settings, spec.groups
     problem = Problem(
         spec.n_classes,

@@ -29,8 +29,8 @@ def score_blocks(
     """Score all blocks with the last iterate and optionally the average; return a `Scoring` of each.
 
     Unless `average_scale` is None, the same reading also scores the average. `step` is called with the number
-    of rows scored after each block. As in training, rows of norm 0 do not enter the loss, because it does not
-    depend on the weights.
+    of rows scored after each block. Rows of norm 0 do not enter the loss, because their loss does not depend
+    on the weights.
     """
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     for n_rows in learner.visits.score_blocks(blocks, average_scale, tallies):
@@ -42,7 +42,7 @@ def score_blocks(
 
 
 def accuracy_of(tally: np.ndarray) -> float:
-    """Return the fraction of correctly classified rows among rows of weight above zero."""
+    """Return the fraction of correctly classified rows among rows of weight above 0."""
     return float(tally[CORRECT] / max(tally[VISITED] - tally[UNWEIGHTED], 1.0))
 
 

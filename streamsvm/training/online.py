@@ -1,8 +1,8 @@
 """Online training: one pass over a stream of rows, each predicted before it is learned from.
 
-The duals of a new row are zero and are not needed again, so nothing is kept of a row: one exact block step
-updates the weights, and their average is the model. Features and classes may appear during the pass. The
-memory does not depend on the length of the stream.
+The duals of a new row are zero and are not needed again, so no row is kept: one exact block step updates the
+weights, and their average is the model. Features and classes may appear during the pass. The memory does not
+depend on the length of the stream.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Online(Trainer):
     """Trainer for one pass over a stream; its position has a `StreamPosition`."""
 
     source: StreamSource
-    online_settings: OnlineSettings  # for the model's record; `settings` are their form for the loop
+    online_settings: OnlineSettings  # for the model's record; `settings` has their form for the training loop
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,7 +85,7 @@ class Online(Trainer):
         with self.compiled(self.source.empty()):
             self.begin_pass(1)
             blocks = self.source.blocks(self.position)
-            # A pipe may stay silent, so `stop` is called meanwhile, and the reading thread is not joined.
+            # A pipe may stay silent, so `stop` is polled while waiting, and the reading thread is not joined.
             with Prefetcher(blocks, self.stop, join=self.stream.resumable) as read:
                 finished = self.learn(self._with_room(read), "online", self._report_rows, averages=True)
             self.waited = read.waited
@@ -158,7 +158,7 @@ class Online(Trainer):
         elif len(self._state.classes) < 2:
             return error
         else:
-            remedy = Remedy(f"{self._save('stopped').model} is their model, because a pipe cannot be resumed")
+            remedy = Remedy(f"{self._save('stopped').model} is their model; a pipe cannot be resumed")
         problem = f"{error.message.problem} (after learning from {rows:,} rows)"
         return type(error)(problem, remedy=remedy)
 
@@ -281,7 +281,7 @@ def learn_stream(
 ) -> OnlineResult:
     """Start a run over a stream, as `streamsvm.online` describes."""
     if stream.classes is not None and len(stream.classes) < 2:
-        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
+        raise PlanError(f"the number of classes is {len(stream.classes)}; a classifier needs two or more")
     if online_settings.transform is None:
         default = TEXT_TRANSFORM if counts_n_grams(stream.record().get("encoding") or {}) else TRANSFORM
         online_settings = dataclasses.replace(online_settings, transform=default)
@@ -333,7 +333,7 @@ def _fitted(online_settings: OnlineSettings, stream: Stream, n_features: int) ->
     """Fit the transforms to `n_features` features; raise `SettingsError` if one needs all rows."""
     for each in parse_transforms(online_settings.transform):
         if each.array_dtype is not None:
-            problem = f"{each.name} needs statistics of all rows, and online reads rows once; train with fit"
+            problem = f"{each.name} needs statistics of all rows, but online reads rows once; train with fit"
             raise wrong_setting("transform", problem)
     data = FittingData(n_features, stream.feature_names, stream.index_base, None)
     return fit_without_rows(online_settings.transform, data)

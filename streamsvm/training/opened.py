@@ -62,9 +62,9 @@ class OpenTraining:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the plan of a single block leaves for the duals of two passes.
+        """Bytes that the plan of a single block leaves for the duals of two passes; 0 with several blocks.
 
-        Blocks of the validation store take half of it.
+        Blocks of a validation store take half of these bytes.
         """
         if len(self.blocks) > 1 or self.on_cluster:
             return 0

@@ -1,8 +1,8 @@
-"""Training that continues from a model: its features and classes in new data, and its weights W₀.
+"""Training that continues from a model, with the features and classes of the model and of new data.
 
-With V = W - W₀ the training minimises ½‖V‖² + Σ C_i loss(Wᵀx_i). The loss of a row is a function of V shifted
-by the scores W₀ᵀx_i, which adds -⟨V, W₀⟩ to the dual objective. Visits score by W, so they need no change:
-they start at W = W₀ with zero duals.
+With V = W - W₀, where W₀ are the model's weights, the training minimises ½‖V‖² + Σ_i C_i loss(Wᵀx_i). As a
+function of V, the loss of row i is shifted by the scores W₀ᵀx_i, which adds -⟨V, W₀⟩ to the dual objective.
+Block steps use the scores Wᵀx_i, so they need no change: they start at W = W₀ with zero duals.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _PIECE_WEIGHTS = 2**20
 class Origin:
     """Weights W₀ of a model, for the features, classes and dtype of a training that continues from it.
 
-    Features of the model come first, in their order, except that a constant feature stays last. Other weights
-    are 0.
+    Features of the model come first, in the model's order, but a constant feature stays last. New features
+    and classes have zero weights.
     """
 
     def __init__(self, model: Model, spec: Spec, classes: tuple[str, ...]) -> None:
@@ -38,7 +38,7 @@ class Origin:
         self._n_plain = model.n_features - (model.bias is not None)
 
     def rows(self, begin: int, end: int) -> np.ndarray:
-        """Return the weights of some features, with mean 0 over the classes if the loss requires it."""
+        """Return weights of features ``begin:end``, with mean 0 over the classes if the loss requires it."""
         spec, coef = self._spec, self._coef
         weights = np.zeros((end - begin, spec.n_classes))
         if (last := min(end, self._n_plain)) > begin:
@@ -60,28 +60,23 @@ class Origin:
             storage.weights.current[(begin + used)[:, np.newaxis], columns] = rows[used]
 
     def distance(self, coefficients: Coefficients) -> tuple[float, float]:
-        """Return ‖V‖² and ⟨V, W₀⟩ for the weights W of a model with all classes in order."""
+        """Return ‖V‖² and ⟨V, W₀⟩ for V = W - W₀, where `coefficients` are W for all classes in order."""
         begin, sums = 0, np.zeros(2)
         for W in coefficients.pieces():
             W0 = self.rows(begin, begin + len(W)).astype(np.float64)
             V = W - W0
-            # Not as dot products, because their last bits depend on the number of threads.
+            # Not computed as dot products, because their last bits depend on the number of threads.
             sums += (V * V).sum(), (V * W0).sum()
             begin += len(W)
         return float(sums[0]), float(sums[1])
 
 
 def extend_schema(raw: Store, model: Model) -> Store:
-    """Return a view of a store with the features and classes of a model, followed by new ones.
+    """Return a view of a store with the features and classes of a model, then new features and classes.
 
     New features are omitted if the model selects features. If the model hashes features, no feature is new.
-
-    Raises
-    ------
-    StoreError
-        If the features are not of the same kind, or data and model have no class in common.
-    FeatureError
-        If data and model have feature names, but no name in common.
+    Raises `StoreError` if the kinds of features differ or no class is common to data and model, and
+    `FeatureError` if both have feature names, but no common name.
     """
     known, label_dtype = model.record["classes"], model.record.get("label_dtype", TEXT)
     check_has_classes(raw, known)

@@ -120,13 +120,13 @@ class Fit(Trainer):
         if self.learner.tally[UNWEIGHTED] == self.n_rows:
             excluded = f" outside the held-out part {part}" if (part := self.settings.hold_out) else ""
             raise InputError(
-                f"all rows{excluded} have weight 0; give some rows, and their classes, weights above 0"
+                f"all rows{excluded} have weight 0; set weights above 0 for some rows and their classes"
             )
         settings, position = self.settings, self.position
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
         seconds = position.pass_seconds
-        waited = min(self.waited, seconds)  # waiting for a reader that compiles takes longer
+        waited = min(self.waited, seconds)  # the seconds of a pass exclude compiling, but waiting does not
         bytes_read = self.source.data_blocks.store.bytes_read
         record |= {
             "rows_per_second": self.n_rows / max(seconds, 1e-9),
@@ -173,13 +173,13 @@ class Fit(Trainer):
     # -- measuring ---------------------------------------------------------------------------------
 
     def _measure(self, this_pass: int, *, is_last: bool) -> dict[str, Any]:
-        """Return the measures of a pass: estimates, and the exact gap and accuracies if requested."""
+        """Return estimates of the objectives and, if requested, the exact gap and accuracies."""
         settings, tally = self.settings, self.learner.tally
         norms = self.learner.norms()
         self._norm2 = norm2 = norms[0]
         share = settings.share_of_C(this_pass)
         grows = settings.share_of_C(this_pass + 1) > share
-        # Measure by the C of the pass, or with a tolerance by the final C.
+        # Measure with the C of the pass or, if there is a tolerance, with the final C.
         cost_factor = share if settings.tol is None else 1.0
         loss_sum = float(tally[LOSS_SUM]) / share * cost_factor
         estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, *norms)

@@ -1,4 +1,4 @@
-"""Visits of the rows of a block in sequence, with pauses."""
+"""Visits of the rows of a block in sequence, with pauses. A visit makes an exact block step for one row."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from streamsvm.training.visitor import Visitor, VisitPlan
 
 # Largest difference between scores that count as equal in the first pass with a common dual.
 _TIE_TOLERANCE = 1e-3
-# Weights are centred at the end of a block, and after at least this many non-zeros per feature and this many
-# rows.
+# Within a block, weights are centred after at least this many non-zeros per feature and this many rows.
 _CENTRE_NON_ZEROS = 50
 _CENTRE_ROWS = 100
 
@@ -98,7 +97,7 @@ class PlainVisits(Visits):
             at = reached
             if at % centre_rows == 0 or at == rows.n_rows:
                 learner.centre(features)
-            if at >= pause:  # above it if the visit continued to the end of a group
+            if at >= pause:  # beyond the pause if the visit continued to the end of a group
                 yield at
             if at == rows.n_rows:
                 break
@@ -123,7 +122,7 @@ class PlainVisits(Visits):
         is_needed = self.learner.spec.settings.keep_duals or self._visitor.inner_passes is not None
         n_new = rows.n_rows if is_needed else 0
         new = self._spare if len(self._spare) == n_new else self._matrix(n_new)
-        self._spare = old  # unused in the next pass; reusing it avoids fresh pages, which take time
+        self._spare = old  # unused in the next pass; reusing it saves the time to map fresh pages
         return DualMatrix(old, new)
 
     def _matrix(self, n_rows: int) -> np.ndarray:
@@ -148,7 +147,7 @@ class PlainVisits(Visits):
             return
         has_duals = np.empty(rows.n_rows, np.bool_)
         find_duals(duals.new, has_duals)
-        # Other rows do not enter the objective, and their visits take no time.
+        # Rows that are excluded here do not enter the objective, and their visits take no time.
         counted = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.learner.loss.own_dual)
         visited = order[counted[order]]
         matrices = duals._replace(old=duals.new, scale=1.0, again=True)
@@ -169,7 +168,7 @@ def _too_long(learner: Learner, rows: Rows, first: int) -> PlanError:
     return PlanError(
         f"the memory budget cannot hold the new duals of a group of {length:,} rows, which may be up to "
         f"{length * learner.spec.max_duals:,}",
-        remedy=Remedy("raise {}, or cut the sequence", Option("memory")),
+        remedy=Remedy("raise {}, or split the sequence", Option("memory")),
     )
 
 

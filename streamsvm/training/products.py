@@ -1,4 +1,4 @@
-"""Visits of dense rows by matrix products, which compute scores of a tile of rows and add up its steps."""
+"""Visits of dense rows in tiles, whose scores and weight updates are computed as matrix products."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.tile import Tile, add_columns, clear_steps, mark_moved
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 
-# Rows per product. More rows take longer to correct; fewer rows make products slower.
+# Rows per tile. More rows need more corrections of the scores; fewer rows make products slower.
 _MAX_ROWS, _MIN_ROWS = 256, 64
-_FEW_COLUMNS = 256  # with fewer, inner products of many rows dominate the cost
+_FEW_COLUMNS = 256  # with fewer columns, inner products of many rows dominate the cost
 _PART = 64  # rows of a tile whose scores one product corrects for the steps of earlier rows
-_BYTES = 2**26  # limit for the scores and the steps of a tile, unless it has the fewest rows
+_BYTES = 2**26  # limit for the scores and the steps of a tile of more than `_MIN_ROWS` rows
 # Products are divided into parts of fixed size, so that results do not depend on the number of threads.
 _SCORED_COLUMNS = 512
 _FEATURES, _COLUMNS = 192, 2048
@@ -67,10 +67,10 @@ class Products:
         weights: Weights,
         tally: np.ndarray,
     ) -> int:
-        """Visit the rows of ``order[begin:end]``, update `tally`, and return the position reached.
+        """Visit the rows of ``order[begin:end]`` tile by tile, and return the position reached.
 
-        ``visit(at, end, weights)`` visits rows of the tile in `weights`, and returns the position reached.
-        Raises `RunError` if inner products of the rows would overflow.
+        ``visit(at, end, weights)`` visits rows of the tile in `weights`, updates `tally`, and returns the
+        position reached. Raises `RunError` if inner products of the rows would overflow.
         """
         if begin == end:  # compiles the kernel
             return visit(begin, end, weights._replace(tile=self._tile))
@@ -79,12 +79,12 @@ class Products:
             raise RunError(
                 f"a row has the squared norm {largest:.1e}, which is too large for products in {dtype}",
                 remedy=Remedy(
-                    "scale the values of the data to about 1, or give {}", Option("dtype", "float64")
+                    "scale the values of the data to about 1, or use {}", Option("dtype", "float64")
                 ),
             )
 
-        def load(places: slice) -> tuple[np.ndarray, np.ndarray]:
-            X = np.take(rows.matrix, order[places], axis=0)
+        def load(positions: slice) -> tuple[np.ndarray, np.ndarray]:
+            X = np.take(rows.matrix, order[positions], axis=0)
             return X, X @ X.T
 
         cuts = [begin, *range((begin // self.n_rows + 1) * self.n_rows, end, self.n_rows), end]
@@ -95,7 +95,7 @@ class Products:
             self._multiply(X, weights.current, self._tile.scores)
             self._tile.n_moved[:] = 0
             self._tile.clock[0] = tally[CLOCK] + 1
-            if next_tile is not None:  # loads in parallel to the visits of one thread
+            if next_tile is not None:  # loads while one thread visits rows
                 loaded = self._threads.submit(load, next_tile)
             reached = self._visit_tile(visit, inner, tile.start, weights)
             self._add_steps(X[: reached - tile.start], weights)
@@ -108,8 +108,8 @@ class Products:
     ) -> int:
         """Visit the rows of a tile that starts at position `at`; `inner` has their inner products.
 
-        A product adds the steps of earlier parts of the tile to the scores. Steps of the same part are added
-        one by one.
+        One product corrects the scores of a part of the tile for the steps of all earlier parts. Within a
+        part, steps are added one by one.
         """
         whole, reached = self._tile, at
         scores, steps = whole.scores, whole.steps

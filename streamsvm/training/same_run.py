@@ -24,16 +24,16 @@ _DIFFERENCES = {
 
 
 def read_same(run: RunDir, record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of a run; raise `RunError`, which names the difference, unless it matches `record`.
+    """Return the record of a run; raise `RunError` with the difference if it does not match `record`.
 
-    The memory plan is not compared, because a run keeps its own. The content of the validation store is not
-    compared, either.
+    The memory plan is not compared, because the run keeps its plan, nor is the content of the validation
+    store.
     """
     old, new = run.read_settings(), json.loads(json.dumps(record))
     run.find_stores(old)
-    other = Remedy("undo the change, or give another {}", Option("out"))
+    other = Remedy("undo the change, or use another {}", Option("out"))
     if old.get("kind") == format.ONLINE:
-        raise RunError(f"{run.path} is a run of online", remedy=Remedy("give another {}", Option("out")))
+        raise RunError(f"{run.path} is a run of online", remedy=Remedy("use another {}", Option("out")))
     # Compare the data first, because other data also changes an automatic C.
     if old["store"]["fingerprint"] != new["store"]["fingerprint"]:
         raise RunError(
@@ -47,9 +47,9 @@ def read_same(run: RunDir, record: dict[str, Any]) -> dict[str, Any]:
             if name in changes_of(Settings) and value is not None:
                 remedy = Remedy("to change it, use {}", Call("resume", run.path, (Option(name, value),)))
             else:
-                remedy = Remedy("give {}, or another {}", Option(name, was), Option("out"))
+                remedy = Remedy("use {}, or another {}", Option(name, was), Option("out"))
             if was is None:
-                remedy = Remedy("leave {} out, or give another {}", Option(name), Option("out"))
+                remedy = Remedy("leave {} out, or use another {}", Option(name), Option("out"))
             raise RunError(f"{run.path} was started with {name} {was}, not {value}", remedy=remedy)
     for name in sorted((old.keys() | new.keys()) - set(_COMPARED_SEPARATELY)):
         if old.get(name) != new.get(name):

@@ -1,4 +1,4 @@
-"""Automatic C of dense rows: the best of four values on a held-out part of a sample."""
+"""Automatic C for dense rows: the best of four values on a held-out part of a sample."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _HOLD_OUT = "1/3"
 _STANDARD_ERRORS = 0.5  # standard errors below the best accuracy that count as equally good
 _PASSES = 2
 _MAX_ROWS, _MIN_ROWS = 12_000, 500
-_MIN_CLASSES = 16  # fewest classes in the sample, if the data has as many
-_MAX_CLASSES = 500  # most classes in the sample: the time of a pass grows with rows times classes
-_MEMORY_SHARE = 16  # 1 / share of the budget for the values of the sample
+_MIN_CLASSES = 16  # minimum number of classes in the sample, unless the data has fewer
+_MAX_CLASSES = 500  # maximum; the time of a pass grows with rows times classes
+_MEMORY_SHARE = 16  # 1 / fraction of the budget for the values of the sample
 
 
 class Sample(NamedTuple):
@@ -53,8 +53,8 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
 
     A search requires that C is "auto", that `tune` does not search, and that the training does not continue
     from a model. The transformed rows of `store` must be dense, have one label each, and include enough rows
-    of at least two classes. The sample has all rows to train on of randomly drawn classes. Rows of a class
-    are drawn, too, if the class exceeds its share of the sample.
+    of at least two classes. The sample has all training rows of randomly drawn classes; of a class that
+    exceeds its quota, it has randomly drawn rows.
     """
     if settings.C != AUTO or settings.C_factors or settings.from_ is not None or store.multilabel:
         return None
@@ -70,7 +70,7 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
     classes = classes[permutation(len(classes), settings.seed, 0, 0, 0)]
     reached = np.cumsum(np.minimum(counts[classes], quota))
     classes = np.sort(classes[: np.searchsorted(reached, max_rows) + 1][:_MAX_CLASSES])
-    numbers, codes = _rows_of(store, settings, classes, 2 * quota / counts[classes])
+    numbers, codes = _draw_rows(store, settings, classes, 2 * quota / counts[classes])
     order = permutation(len(numbers), settings.seed, 0, 1, 0)
     order = order[np.argsort(codes[order], kind="stable")]
     rank = np.arange(len(order)) - np.searchsorted(codes[order], codes[order])
@@ -83,13 +83,13 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
 def search_c(
     store: Store, sample: Sample, settings: Settings, C: float, costs: TrainingCosts, callbacks: Callbacks
 ) -> float:
-    """Return 1, 0.1, 0.01 or 0.001 times `C`: the largest that is about as accurate as the best.
+    """Return the largest of 1, 0.1, 0.01 and 0.001 times `C` that is about as accurate as the best.
 
-    One training over two thirds of the sample makes a pass for each value, from the smallest on. Each pass
-    starts with the weights and duals of the previous pass. If the loss does not allow this, each value has a
+    One training on two thirds of the sample makes a pass for each value, in ascending order. Each pass starts
+    with the weights and duals of the previous pass. If the loss does not allow this, each value has a
     training of two passes. The accuracy is measured on the last third, and may be half a standard error below
-    the best. The sample has all rows of some classes, because the best C decreases with the number of rows of
-    a class.
+    the best. The sample has all rows of some classes, because the best C decreases with the number of rows
+    per class.
 
     `store` has the transformed rows, and the trainings use the `costs` of the sampled classes. `callbacks`
     receive ``{"event": "C", ...}`` with the values tried. Raises `Interrupted` if they stop the search.
@@ -132,12 +132,12 @@ def search_c(
     return chosen
 
 
-def _rows_of(
+def _draw_rows(
     store: Store, settings: Settings, classes: np.ndarray, fractions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows to train on of some classes, and the index of each row's class in `classes`.
+    """Draw training rows of some classes; return their numbers, and the index of each label in `classes`.
 
-    About the fraction `fractions[c]` of the rows of class c is drawn; all rows if it is 1 or more.
+    About ``fractions[c]`` of the rows of ``classes[c]`` are drawn; all rows if it is 1 or more.
     """
     code_of = np.full(store.n_classes + 1, -1, np.int32)  # the last entry is for code -1
     code_of[classes] = np.arange(len(classes))

@@ -1,4 +1,4 @@
-"""Source of the blocks of data that can be read again."""
+"""Source of blocks for several passes over data."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _BLOCK_ORDER = -1  # stands for the block number when the order of the blocks is
 class TrainingBlock:
     """Rows to learn from, and the order in which to visit them.
 
-    The pass and the number of the block determine the order of its inner passes. `new_classes` first appear
+    The numbers of the pass and of the block determine the order of inner passes. `new_classes` appear first
     in this block; their codes follow the codes of the known classes.
-    ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all rows.
+    ``permute(n, seed, pass_number, number, 0)`` draws an order of `n` rows of the block in the same way as
+    the source.
     """
 
     pass_number: int
@@ -44,9 +45,9 @@ class TrainingBlock:
 class ShuffledSource:
     """Source of blocks that can be read again, in an order that depends only on seed and pass.
 
-    `settings` have the seed, and the share of C in each pass. If the loss needs groups, the rows of a group
-    are visited together and in order. If other processes read the rows, blocks are `unread`: they have labels
-    and costs, but no values.
+    `settings` have the seed, and the fraction of C for each pass. If the loss needs groups, the rows of a
+    group are visited together and in order. If other processes read the rows, blocks are `unread`: they have
+    labels and costs, but no values.
     """
 
     def __init__(self, blocks: Blocks, settings: Settings, *, unread: bool = False) -> None:

@@ -29,10 +29,9 @@ _TYPICAL_ROW_DUALS = 8  # usual upper bound of the mean number of duals per row 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spec:
-    """Specification of a training, from which the plan, the storage, the learner and the tasks are made.
+    """Picklable specification of a training, from which plan, storage, learner and tasks are made.
 
-    It is picklable. `specify` makes it from the settings and a store. If rows are visited once as they come,
-    `n_rows` is 0, and no duals are kept.
+    For a stream, whose rows are visited once, `n_rows` is 0, and no duals are kept.
     """
 
     settings: Settings  # C is a number if the rows are known beforehand, and the split is not "auto"
@@ -48,7 +47,7 @@ class Spec:
 
     @property
     def loss(self) -> Loss:
-        """Loss in the form for training."""
+        """Trained form of the loss (see `streamsvm.losses.base.Loss.by_classes`)."""
         return self.settings.trained_loss
 
     @property
@@ -58,7 +57,7 @@ class Spec:
 
     @property
     def time_unit(self) -> float:
-        """Time unit of the average (see `streamsvm.kernels.weights.Weights`)."""
+        """Block steps per unit of time in the average (see `streamsvm.kernels.weights.Weights`)."""
         return float(self.n_rows or TIME_UNIT)
 
     def changed(self, **settings: Any) -> Self:
@@ -74,7 +73,7 @@ class Spec:
 
     @functools.cached_property
     def groups(self) -> ClassGroups | None:
-        """Groups of the classes, each with its own columns of the weights; None if they are not split."""
+        """Groups of the classes, each with its own columns of the weights; None if classes are not split."""
         settings = self.settings
         if settings.splits == 1 or settings.split != CLASSES:
             return None
@@ -82,7 +81,7 @@ class Spec:
 
     @property
     def columns(self) -> int:
-        """Number of columns of the weights: one for each class, extra columns of the loss, and padding."""
+        """Number of weight columns: one for each class, extra columns of the loss, and padding."""
         if self.groups is not None:
             return self.groups.n_columns
         return padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
@@ -94,16 +93,16 @@ class Spec:
 
     @property
     def weights_bytes(self) -> int:
-        """Size of the weights as a matrix; their average takes as much again."""
+        """Bytes of the weights as a matrix; their average takes as many bytes again."""
         rows, columns = self.shape
         return rows * columns * self.dtype.itemsize
 
     @property
     def sparse_bytes(self) -> int | None:
-        """Size of an index of sparse weights; None if sparse weights do not apply.
+        """Bytes of an index of sparse weights; None if sparse weights do not apply.
 
-        They require many classes and a suitable loss. They do not pay off if training continues from a model,
-        because its weights are mostly non-zero.
+        They require many classes and a suitable loss. If training continues from a model, they do not pay
+        off, because most weights of the model are not zero.
         """
         is_few = self.n_classes < memory_plan.MANY_CLASSES or self.settings.from_ is not None
         touches_all = self.loss.extra_columns > 0  # each visit moves the weights of all classes
@@ -118,7 +117,7 @@ class Spec:
         return 4 * k * (self.columns + k) * self.settings.has_pair_margins
 
     def chain_bytes(self, longest: int) -> int:
-        """Return the most bytes of scratch arrays for chains of up to `longest` rows."""
+        """Return the maximum bytes of scratch arrays for chains of up to `longest` rows."""
         settings, k = self.settings, self.n_classes
         # Scores, steps and best previous labels; transitions and steps of pairs; inner products.
         common = 3 * longest * k + 2 * k**2 + longest**2
@@ -160,7 +159,7 @@ class Spec:
 
     @property
     def has_common_dual(self) -> bool:
-        """True if there is a common dual for any memory budget."""
+        """True if a common dual is used with any memory budget."""
         return self.can_have_common_dual and self.n_classes >= memory_plan.COMMON_DUAL_CLASSES
 
     @property
@@ -196,7 +195,7 @@ class Spec:
 
     @property
     def dual_matrix_bytes(self) -> int:
-        """Most bytes of two passes' duals as matrices; 0 if not allowed (see `streamsvm.kernels.duals`)."""
+        """Maximum bytes of two passes' duals as matrices (see `streamsvm.kernels.duals`); 0 if ruled out."""
         if self.columns > MOST_COLUMNS or self.settings.splits > 1 or self.loss.sequences:
             return 0
         return 2 * self.n_rows * self.columns * self.dtype.itemsize

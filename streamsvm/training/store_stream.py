@@ -26,8 +26,8 @@ STORE = "store"  # entry "kind" of the record, which text streams lack
 class StoreStream:
     """Stream of the rows of one or several joined stores; a context manager that closes them.
 
-    `classes` lists all classes if the stores lack some, or to set their order. Raises `StoreError` if the
-    store cannot be read, has no rows, or has rows with weights or several labels.
+    `classes` lists all classes if the stores lack some classes, or to set the order of classes. Raises
+    `StoreError` if the store cannot be read, has no rows, or has rows with weights or several labels.
     """
 
     resumable = True
@@ -52,8 +52,8 @@ class StoreStream:
         except BaseException:
             self.store.close()
             raise
-        own, known = self.store.label_dtype, set(self.store.classes)
-        self.label_dtype = own if own == TEXT or set(self.classes) <= known else None
+        label_dtype, known = self.store.label_dtype, set(self.store.classes)
+        self.label_dtype = label_dtype if label_dtype == TEXT or set(self.classes) <= known else None
         self.n_features: int | None = self.store.n_features
         self.index_base, self.dense_rows = self.store.index_base, self.store.dense_rows
 
@@ -111,7 +111,7 @@ class StoreStream:
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield the rows of each block from `place` on, and the place after them."""
+        """Yield the rows of each block after `place`, no new classes, and the place after the block."""
         blocks, row = self._blocks, (place or {}).get("row", 0)
         first = int(np.searchsorted(blocks.starts, row))
         if blocks.starts[first] != row:  # the store has other chunks

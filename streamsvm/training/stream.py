@@ -18,16 +18,15 @@ from streamsvm.transforms import Transform, apply, dense_after, features_after
 
 
 class Stream(Protocol):
-    """Stream of rows in a fixed order.
+    """Stream of rows in a fixed order. A place is a JSON record of a position in the stream.
 
-    `resumable` is True if the stream can be read again from a place in it. `label_dtype` is the type of the
-    labels in Python; None means int64 if all classes are whole numbers, and else str. `index_base` is the
-    number of the first feature in the text; None for other data. `feature_names` are the names of the
-    features, if any.
+    `resumable` is True if the stream can be read again from a place. `label_dtype` is the type of the labels
+    in Python; None means int64 if all classes are whole numbers, and else str. `index_base` is the number of
+    the first feature in the text; None for other data.
     """
 
     resumable: bool
-    classes: list[str] | None  # None if they appear on the way; a model then lists them in ascending order
+    classes: list[str] | None  # None if they appear during the pass; the model then sorts them
     n_features: int | None
 
     @property
@@ -45,7 +44,7 @@ class Stream(Protocol):
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield rows from `place` on, their new classes, and the place after them, as JSON.
+        """Yield batches of the rows after `place`: rows, their new classes, and the place after the batch.
 
         Labels are codes in `classes`, followed by new classes in order of appearance. A batch without rows
         may report how far the stream was read.
@@ -64,7 +63,7 @@ class Stream(Protocol):
 class StreamSource:
     """Source of the blocks of a stream in order: transformed rows with their costs.
 
-    With C "auto", C is one over the mean of ‖x‖² of the first 1,000 rows or, until then, of the rows so far.
+    With C "auto", C is one over the mean ‖x‖² of the first 1,000 rows or, until then, of the rows so far.
     """
 
     n_rows: int | None = None
@@ -77,7 +76,7 @@ class StreamSource:
         self.n_features = features_after(transforms, stream.n_features)
         # A constant feature comes first while the number of features is unknown.
         self.constant_first = self.n_features is None and any(each.constant for each in transforms)
-        takes_any = any(each.takes_any_feature for each in transforms)  # as numbered in the text
+        takes_any = any(each.takes_any_feature for each in transforms)  # by their numbers in the text
         self._shift = (stream.index_base or 0) if takes_any else int(self.constant_first)
         self.dense_rows = dense_after(transforms, stream.dense_rows)
 
@@ -113,7 +112,7 @@ class StreamSource:
         return with_index_dtype(rows, index_dtype(self.n_features))
 
     def empty(self) -> Rows:
-        """Return zero rows with the dtypes of the rows in blocks."""
+        """Return an empty block with the dtypes of the blocks."""
         none = np.zeros(0, np.int32)
         indices = None if self.stream.dense_rows else none
         return self._transformed(

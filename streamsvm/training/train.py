@@ -98,7 +98,7 @@ def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
     """Write the record of a new run and its input files, if the disk has room for the training."""
     spec, plan = opened.training.spec, opened.training.plan
     check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
-    # Two commits, and the weights if they are in files; or a dense model.
+    # Room for two commits and for weights in files, or for a dense model.
     copies = 0 if plan.sparse else 2 + (not plan.weights_in_memory)
     model_bytes = spec.n_features * spec.n_classes * spec.dtype.itemsize
     size = max(copies * commit_bytes(opened.store, spec, plan), model_bytes)
@@ -109,7 +109,7 @@ def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
     opened.costs.save(run.costs)
     save_transforms(run.path, opened.training.transforms)
     durable.sync_tree(run.path)
-    run.write_settings(opened.run_record)  # before any report, because its reader may be gone
+    run.write_settings(opened.run_record)  # before any report, which fails if its reader is gone
 
 
 def _check_workers(
@@ -137,7 +137,7 @@ def resume_run(
     store: Sequence[str | os.PathLike[str]] | None = None,
     **changes: Any,
 ) -> FitResult | OnlineResult:
-    """Continue a run of either kind, as `streamsvm.resume` describes; changes to None are ignored."""
+    """Continue a run of `fit` or `online`, as `streamsvm.resume` describes; changes to None are ignored."""
     run = RunDir.at(path)
     run.read_settings()  # before locking, so that a wrong path gets no lock file
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -164,8 +164,8 @@ def reopened(
     valid, cache = changes.get("valid") or settings.valid, changes.get("cache") or settings.cache
     for each, name in [*((path, "store") for path in paths), *([(valid, "valid")] if valid else [])]:
         if as_url(each) is None and not Path(each).exists():
-            remedy = Remedy("restore it, or give its new location with {}", Option(name))
-            raise StoreError(f"{each}: nothing is there", remedy=remedy)
+            remedy = Remedy("restore it, or set its new location with {}", Option(name))
+            raise StoreError(f"{each} does not exist", remedy=remedy)
     copy_inputs(run, [*paths, valid], cache, how)
     with open_to_train(paths, settings, facts["fingerprint"]) as raw:
         _check_passes(run, settings, changes.get("passes", settings.passes))
@@ -191,8 +191,8 @@ def reopened(
 def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
     """Raise `RunError` unless a run with these settings can end after `passes`.
 
-    A longer run needs the duals of the last pass. A shorter run must not have started its new last pass,
-    which needs an average, and its C must not depend on the passes.
+    A longer run needs the duals of the last pass. A run can be shortened only if its new last pass, which
+    needs an average, has not begun, and if C does not depend on the number of passes.
     """
     if passes > settings.passes and not settings.keep_duals:
         raise RunError(
@@ -201,14 +201,14 @@ def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
         )
     if passes >= settings.passes:
         return
-    made = min_passes = 0
+    done = min_passes = 0
     if run.has_commit:
         with contextlib.suppress(RunError, OSError):  # a damaged commit is reported later
             position = read_commit(run, verify=False)
-            made, min_passes = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
+            done, min_passes = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
     if passes < min_passes:
-        remedy = Remedy("give {} or more", Option("passes", min_passes))
-        problem = f"{run.path} has made {made} passes, and cannot be shortened to {passes}"
+        remedy = Remedy("use {} or more", Option("passes", min_passes))
+        problem = f"{run.path} has made {done} passes, and cannot be shortened to {passes}"
         raise RunError(problem, remedy=remedy if min_passes < settings.passes else None)
     if settings.C_factors:
         raise RunError(f"C of {run.path} depends on the number of passes, which therefore cannot be reduced")

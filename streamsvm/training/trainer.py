@@ -50,21 +50,8 @@ class Trainer:
     """Training in progress: its loop over blocks, and its reports and commits.
 
     `streamsvm.training.passes.Fit` makes several passes, and `streamsvm.training.online.Online` makes one.
-
-    Attributes
-    ----------
-    source : ShuffledSource or StreamSource
-    settings : Settings
-    files : RunFiles
-    learner : Learner
-        Learner with the weights of `position`.
-    position : RunPosition
-        Progress of the training, as commits record it.
-    callbacks : Callbacks
-    waited : float
-        Seconds of waiting for rows in the last pass.
-    peak : int
-        Largest observed private memory in bytes.
+    `learner` has the weights of `position`, which is the progress as commits record it. `waited` are the
+    seconds of waiting for rows in the last pass, and `peak` is the largest observed private memory in bytes.
     """
 
     source: ShuffledSource | StreamSource
@@ -103,7 +90,7 @@ class Trainer:
     # -- the loop ----------------------------------------------------------------------------------
 
     def begin_pass(self, this_pass: int) -> None:
-        """Start a pass, or the rest of an interrupted pass."""
+        """Start a pass, or continue an interrupted pass."""
         self.learner.averaging = self.position.average_pass == this_pass
         self._pass_start, self._earlier_seconds = running_time(), self.position.pass_seconds
 
@@ -115,18 +102,17 @@ class Trainer:
         *,
         averages: bool,
     ) -> bool:
-        """Learn from the remaining blocks of a pass; return False if the user stopped the training.
+        """Learn from the remaining blocks of a pass; if the user stops the training, commit and return False.
 
-        Before stopping, the training is committed. `stage` is the name of the pass for `progress`.
-        `report_rows` is called in the first pass whenever the number of visited rows has doubled, with the
-        block and the position in it. `averages` is True to average the iterates, in the second half of a pass
-        or over a whole stream.
+        `stage` is the name of the pass for `progress`. In the first pass, `report_rows` is called with the
+        block and the position in it whenever the number of visited rows has doubled. `averages` is True to
+        average the iterates, in the second half of a pass or over a whole stream.
         """
         learner, this_pass = self.learner, self.position.passes_done + 1
         half = self.n_rows // 2
 
         def next_pause(visited: int) -> int:
-            """Pause where an average may begin and, in the first pass, each time the rows have doubled."""
+            """Return where an average may begin or, in the first pass, where the rows have doubled."""
             doubled = 1 << visited.bit_length() if this_pass == 1 else self.n_rows + 1
             return min(doubled, half) if visited < half else doubled
 
@@ -182,7 +168,6 @@ class Trainer:
     # -- commits and reports -----------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Commit the position, the weights and the duals."""
         self.peak = max(self.peak, private_memory())
         self.position = self.files.commit(self.position, self.learner.storage)
 

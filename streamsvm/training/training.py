@@ -1,4 +1,4 @@
-"""Training as a picklable value, with which other processes open the same blocks, and its execution."""
+"""Picklable trainings, from which any process opens the same blocks, and settings for executing them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def open_to_train(
 def copy_inputs(run: RunDir, paths: Iterable[Any], cache: str | None, how: Execution) -> None:
     """Copy remote inputs of a run to the folder `cache`, or to a folder in the run.
 
-    Raises `SettingsError` if workers of a cluster, which may not see the run, would have to read such a copy.
+    Raises `SettingsError` without `cache` on a cluster, because its workers may not see the run.
     """
 
     def progress(stage: str, done: int, total: int | None) -> None:
@@ -83,7 +83,7 @@ def copy_inputs(run: RunDir, paths: Iterable[Any], cache: str | None, how: Execu
 
     for url in filter(None, map(as_url, filter(None, paths))):
         if how.cluster is not None and cache is None:
-            remedy = Remedy("name a folder that all workers of the cluster can read with {}", Option("cache"))
+            remedy = Remedy("set {} to a folder that all workers of the cluster can read", Option("cache"))
             raise wrong_setting("cache", f"is required for a copy of {url}", remedy)
         copy_address(url, cache or run.cache, progress)
 
@@ -91,22 +91,19 @@ def copy_inputs(run: RunDir, paths: Iterable[Any], cache: str | None, how: Execu
 def rows_to_learn(
     raw: Store, transforms: Sequence[Transform], settings: Settings, slice_rows: int = 0
 ) -> Store:
-    """Return the transformed rows of an opened store, in random slices of `slice_rows` unless this is 0.
-
-    Rows are CSR, unless dense rows may stay dense.
-    """
+    """Return the transformed rows of `raw`, CSR or dense, in random slices unless `slice_rows` is 0."""
     store = transformed(raw, transforms, dense=takes_dense_rows(settings))
     return sliced(store, slice_rows, settings.seed) if slice_rows else store
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Training:
-    """Training as a picklable value, with which any process opens the same blocks of a store."""
+    """Picklable training, from which any process opens the same blocks of a store."""
 
     spec: Spec
     plan: Plan
-    starts: np.ndarray  # int64: first row of each block, and number of rows
-    class_weights: np.ndarray | None = None  # float64, shape (k,): factor of the costs of a class's rows
+    starts: np.ndarray  # int64: first row of each block, and number of all rows
+    class_weights: np.ndarray | None = None  # float64, shape (k,): factor of the row costs for each class
     transforms: Sequence[Transform] = ()
     slice_rows: int = 0  # rows in each random slice; 0 without slices
     paths: tuple[str, ...] = ()  # the stores; empty for rows in memory

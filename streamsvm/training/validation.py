@@ -30,7 +30,7 @@ def check_validation(raw: Store, training: Training, record: Mapping[str, Any]) 
     settings, transforms = training.spec.settings, training.transforms
     if settings.valid is None:
         if settings.valid_labels is not None:
-            raise wrong_setting("valid_labels", "has no effect without valid; give both")
+            raise wrong_setting("valid_labels", "has no effect without valid; set both")
         return None
     with open_validation(settings, record.get("valid_fingerprint")) as valid:
         check_has_groups(settings, has_groups=valid.grouped, where=settings.valid)
@@ -68,7 +68,7 @@ def open_validation(settings: Settings, known: str | None = None) -> Store:
         raise RunError(
             f"the validation store {settings.valid} has changed since the run was started (its content "
             "fingerprint differs), so accuracies before and after would not be comparable",
-            remedy=Remedy("restore the old store, or resume with {} to use this one", Option("valid")),
+            remedy=Remedy("restore the old store, or resume with {} to use the new store", Option("valid")),
         )
     return store
 
@@ -76,8 +76,8 @@ def open_validation(settings: Settings, known: str | None = None) -> Store:
 def validation_blocks(valid: Store, raw: Store, training: Training, held_bytes: int = 0) -> Blocks:
     """Return the blocks of the validation store, transformed like the training rows from the store `raw`.
 
-    They may use the memory of the plan that weights, duals and blocks in memory leave. `held_bytes` of it are
-    reserved for the duals of a single block.
+    They may use the planned memory that weights, duals and training blocks leave, except for `held_bytes`,
+    which are reserved for the duals of a single block.
     """
     plan = training.plan
     memory = plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - plan.held_bytes

@@ -33,7 +33,7 @@ class VisitPlan(NamedTuple):
     """Settings and capacities that all visits of a training share.
 
     With a `common_dual`, most wrong classes of a row share a dual (see `streamsvm.losses.common_dual`), and
-    the weights are sparse rows. A `dual_matrix` has a place for every class of each row, if the data is one
+    the weights are sparse rows. A `dual_matrix` has an entry for every class of each row, if the data is one
     block that stays in memory (see `streamsvm.kernels.duals`). The buffer is then unused.
     """
 
@@ -47,7 +47,7 @@ class VisitPlan(NamedTuple):
 
 
 class Visitor:
-    """Private arrays of one thread, and its visits and scores. `columns` is the number of visited columns."""
+    """Visits and scores by one thread, which has private arrays for `columns` weight columns."""
 
     def __init__(self, plan: VisitPlan, columns: int) -> None:
         settings, loss = plan.spec.settings, plan.spec.loss
@@ -87,7 +87,7 @@ class Visitor:
     def visit(
         self, rows: Rows, order: np.ndarray, old: OldDuals, target: Target, place: Place
     ) -> list[RowDuals]:
-        """Visit the rows of ``order``, make inner passes, and return the new duals; empty if not kept."""
+        """Visit the rows of ``order``, make inner passes, and return the new duals, if they are kept."""
         buffer, at, new_duals = self.buffer, 0, []
         buffer.used[:] = 0
         while True:

@@ -1,9 +1,4 @@
-"""Transforms of rows, applied in training and by the model in prediction.
-
-A transform is a frozen dataclass. Its fields are its parameters and, after fitting, the values computed from
-the training data. The model's record contains the records of its transforms, so prediction applies the same
-transforms as training.
-"""
+"""Transforms of rows. A model records its transforms, and prediction applies them as training did."""
 
 from __future__ import annotations
 
@@ -38,19 +33,17 @@ TRANSFORMS = {
 MAX_TRANSFORMS = 16
 
 
-def _kind(name: str) -> type[Transform]:
-    module, kind = TRANSFORMS[name]
-    transform_class: type[Transform] = getattr(importlib.import_module(module), kind)
+def _transform_class(name: str) -> type[Transform]:
+    module, class_name = TRANSFORMS[name]
+    transform_class: type[Transform] = getattr(importlib.import_module(module), class_name)
     return transform_class
 
 
 def parse_transforms(text: str | None) -> list[Transform]:
     """Parse a setting such as ``"normalize=1e4,log1p,scale=std"`` into unfitted transforms.
 
-    Raises
-    ------
-    SettingsError
-        If a name, a value or the order is not valid. The message names the fault and the valid choices.
+    Raises `SettingsError` for an invalid name, value or order. The message names the fault and the valid
+    choices.
     """
     transforms = []
     for step in [] if text in (None, NONE) else text.split(","):
@@ -61,7 +54,7 @@ def parse_transforms(text: str | None) -> list[Transform]:
             hint = "auto must stand alone, and applies only to fit and tune" if name == AUTO else hint
             raise SettingsError(f"there is no transform {name!r}; {hint}", setting="transform")
         try:
-            transforms.append(_kind(name).from_text(value if equals else None))
+            transforms.append(_transform_class(name).from_text(value if equals else None))
         except ValueError as error:
             raise SettingsError(f"transform: {step.strip()!r} must be {error}", setting="transform") from None
     _check_order(transforms)
@@ -83,7 +76,7 @@ def _check_order(transforms: Sequence[Transform]) -> None:
         at = names.index("hash")
         before = next((each.name for each in transforms[:at] if each.by_feature), None)
         if before is not None:
-            problem = f"hash must come before {before}, because it needs the original features"
+            problem = f"hash must come before {before}, because hash needs the original features"
         elif "hash" in names[at + 1 :]:
             problem = "hash can be applied only once"
     if problem is not None:
@@ -93,19 +86,18 @@ def _check_order(transforms: Sequence[Transform]) -> None:
 def transforms_from(
     records: Sequence[dict[str, Any]], read: Callable[[int, int, np.dtype], np.ndarray] | None = None
 ) -> list[Transform]:
-    """Make the transforms of a model's record, in the order of their application.
+    """Make transforms from the records in a model, in the order of their application.
 
     ``read(number, length, dtype)`` returns the array of transform `number`. Without `read`, transforms with
-    arrays are not usable. Raises `ValueError`, `TypeError` or `KeyError` if a record or an array is not
-    valid.
+    arrays are not usable. Raises `ValueError`, `TypeError` or `KeyError` for an invalid record or array.
     """
     transforms = []
     for number, record in enumerate(records):
         parameters = dict(record)
-        kind = _kind(parameters.pop("name"))
-        transform = kind(**parameters)
-        if read is not None and kind.array_dtype is not None:
-            transform = transform.with_array(read(number, transform.array_length, kind.array_dtype))
+        transform_class = _transform_class(parameters.pop("name"))
+        transform = transform_class(**parameters)
+        if read is not None and transform.array_dtype is not None:
+            transform = transform.with_array(read(number, transform.array_length, transform.array_dtype))
         transforms.append(transform)
     return transforms
 
@@ -143,8 +135,8 @@ def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data
     """Return the transformed rows with their squared norms; `rows` is not modified.
 
     Raises `InputError`, prefixed by `where`, if a transform refuses a row or a transformed row is not finite.
-    The message has the number of the row, from 1 on. If `rows` has no numbers, its first row has the number
-    `first`, counted from 0.
+    The message has the row number, which starts at 1. If `rows` has no numbers, its first row has the 0-based
+    number `first`.
     """
     if not transforms:
         return rows

@@ -37,28 +37,28 @@ class FittingData:
     names: Sequence[str] | None
     index_base: int | None  # number of the first feature in LIBSVM text; None for other formats
     statistics: Statistics | None  # None if no transform needs them, or if rows come in batches
-    numbers: np.ndarray | None = None
+    numbers: np.ndarray | None = None  # indices of the numeric columns; None if there are none
     seed: int = 0
-    n_rows: int = 0  # number of rows; 0 if rows come in batches
+    n_rows: int = 0  # 0 if rows come in batches
 
 
 class Transform:
     """Base class of transforms, which are frozen dataclasses of their parameters.
 
-    A transformed row depends only on the row and on the transform's record and `array`. It must not depend on
-    other rows or their order, so that training, resumed training and prediction agree. It must not depend on
-    whether the row is stored dense or sparse, either.
+    A transformed row depends only on the row and on the transform's record and `array`, so that training,
+    resumed training and prediction agree. It must not depend on other rows, on their order, or on whether the
+    row is dense or sparse.
     """
 
     name: ClassVar[str]  # key in `streamsvm.transforms.TRANSFORMS`
-    # Rows may have features that training did not see; features are numbered as in LIBSVM text.
+    # The transform accepts features that training did not see; features are numbered as in LIBSVM text.
     takes_any_feature: ClassVar[bool] = False
-    dense: ClassVar[bool | None] = None  # whether transformed rows are dense; None: as before
-    # The transform depends on the columns of features, so it cannot precede one that takes any feature.
+    dense: ClassVar[bool | None] = None  # whether transformed rows are dense; None if unchanged
+    # Features are treated by column, so the transform cannot precede one that `takes_any_feature`.
     by_feature: ClassVar[bool] = False
     makes_features: ClassVar[bool] = False  # whether new, unnamed features replace the features
-    constant: float = 0.0  # value of the constant feature that the transform adds; 0: none
-    # Statistics that `fitted` needs. "moments" include the variance, which stays known after centring.
+    constant: float = 0.0  # value of the constant feature that the transform adds; 0 if none
+    # Statistics that `fitted` needs. "moments" include "variance", which is still known after centring.
     needs: ClassVar[Literal["counts", "variance", "moments"] | None] = None
     needs_rows: ClassVar[bool] = False  # whether `fitted_to_rows` is called after `fitted`
     # Parameter set by ``name=value``; a missing value means the default, or None without a default.
@@ -67,7 +67,7 @@ class Transform:
     array: np.ndarray | None = None  # fitted values: one-dimensional, read-only
 
     def __call__(self, rows: Rows) -> Rows:
-        """Return the transformed rows; their ``norm2`` may be wrong.
+        """Return the transformed rows; their ``norm2`` may be outdated.
 
         The arrays of `rows` are not modified. Raises `RowFault` for a row that cannot be transformed.
         """
@@ -77,7 +77,7 @@ class Transform:
     def from_text(cls, value: str | None) -> Self:
         """Parse the value of ``name=value`` in a setting; None if the setting is just ``name``.
 
-        Raises `ValueError`, whose text completes "it must be ...".
+        Raises `ValueError` with a message that completes "it must be ...".
         """
         if cls.setting is not None:
             default = getattr(cls, cls.setting, None)
@@ -94,7 +94,7 @@ class Transform:
         return self
 
     def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
-        """Return the transform fitted to a random sample of the training rows, ordered by `ranks`."""
+        """Return the transform fitted to a random sample of rows; row i was drawn as number ``ranks[i]``."""
         raise NotImplementedError
 
     def after(self, statistics: Statistics) -> Statistics | None:
@@ -117,7 +117,7 @@ class Transform:
         return None if self.makes_features else numbers
 
     def nnz(self, nnz: Any, n_rows: int = 1) -> Any:
-        """Return the most values that `n_rows` CSR rows can have after the transform, given `nnz` values."""
+        """Return the maximum number of values in `n_rows` transformed CSR rows, given `nnz` before."""
         return nnz + n_rows * (self.constant != 0)
 
     @property
@@ -141,7 +141,7 @@ class Transform:
 
 
 def checked_number(value: Any, expected: str, *, positive: bool = False) -> float:
-    """Convert a value from a record or a setting to a finite float, or raise ``ValueError(wanted)``."""
+    """Convert a value from a record or a setting to a finite float, or raise ``ValueError(expected)``."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -159,13 +159,13 @@ def checked_count(value: Any, name: str) -> int:
 
 
 def refuse_row(rows: Rows, element: int, problem: str, remedy: Remedy) -> NoReturn:
-    """Raise the `RowFault` of the row that contains ``rows.data[element]``."""
+    """Raise a `RowFault` for the row that contains ``rows.data[element]``."""
     row = int(np.searchsorted(rows.indptr, element, "right")) - 1
     raise RowFault(row, problem, remedy)
 
 
 def refuse_negative(rows: Rows, name: str) -> None:
-    """Raise the `RowFault` of the first value below 0, if any, for the transform `name`."""
+    """Raise a `RowFault` for the first value below 0, if any; `name` is the transform's name."""
     if np.fmin.reduce(rows.data, initial=0.0) < 0:
         at = int(np.argmax(rows.data < 0))
         refuse_row(

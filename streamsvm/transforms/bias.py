@@ -1,6 +1,6 @@
 """Constant last feature, whose coefficients are the intercepts of the model.
 
-The intercepts are part of ‖w‖², so they are regularised: the larger the constant, the less. This is the
+The intercepts are part of ‖w‖², so they are regularised; a larger constant regularises them less. It is the
 ``intercept_scaling`` of scikit-learn's LinearSVC.
 """
 
@@ -22,7 +22,7 @@ _VALUE = "bias=value with a number above 0, such as bias=1"
 
 @dataclasses.dataclass(frozen=True)
 class Bias(Transform):
-    """Constant feature with `value` in all rows. It is the last feature once fitted, and the first before."""
+    """Constant feature with `value` in all rows: the first feature before fitting, then the last."""
 
     name: ClassVar = "bias"
     setting: ClassVar = "value"

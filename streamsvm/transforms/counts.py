@@ -1,7 +1,6 @@
-"""Check that rows are counts if the training data of ``normalize`` or ``log1p`` are counts.
+"""Check that rows are counts, for models with ``normalize`` or ``log1p`` that were trained on counts.
 
-Otherwise values that are already normalised or logarithms would be transformed twice, and predictions would
-be wrong.
+Without the check, normalised values or logarithms would be transformed twice, and predictions would be wrong.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from streamsvm.transforms.base import Transform, refuse_row
 
 @dataclasses.dataclass(frozen=True)
 class Counts(Transform):
-    """Identity for rows of whole numbers; refuses other rows.
+    """Identity for rows of whole numbers; raises `RowFault` for other rows.
 
-    If the training data are counts, training puts this check before transforms for counts. A user omits it
-    with ``counts=no``.
+    Training on counts puts this check before the transforms for counts. The setting ``counts=no`` omits it.
     """
 
     name: ClassVar = "counts"

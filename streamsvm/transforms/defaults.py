@@ -1,7 +1,7 @@
 """Default transforms, and a warning about features with very different scales.
 
-Automatic C is one over the mean squared distance of the rows from their mean. One feature 1,000 times larger
-than the rest dominates this mean, and C becomes far too small for the others.
+Automatic C is one over the mean squared distance of the rows from their mean. A single feature with values
+1,000 times larger than usual dominates this mean, and C becomes far too small for all other features.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ TEXT_DEFAULT = "log1p,idf,l2,bias"  # n-gram counts without other columns
 OTHER_DEFAULT = "bias"
 COUNT_TRANSFORMS = {"normalize", "log1p"}
 _LARGEST_LOGARITHM = np.log1p(1e6)  # largest log1p of counts normalised to a sum of 1e6
-# Transforms that equalise scales, or that show that the user has chosen them.
+# Transforms that equalise scales or show that the user has chosen the scales.
 _SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
-_MAX_RATIO = 1e3  # largest ratio of a feature's scale to the usual scale, or of the usual scale to it
-_SMALL_FRACTION = 20  # warn of small scales only if 1/20 of features have them, because rare words do, too
+_MAX_RATIO = 1e3  # largest ratio between the scale of a feature and the usual scale, in either direction
+_SMALL_FRACTION = 20  # warn of small scales only if 1/20 of the features are small: rare words are small, too
 _SHOWN_FEATURES = 3
-_DENSE_ROWS = 2**13  # dense rows that are examined, or up to twice as many
+_DENSE_ROWS = 2**13  # approximate number of rows examined in a piece of dense rows
 _MAX_FEATURES = 2**24  # wider data consists of words or hashes, which share one scale
 
 
 def with_transform(settings: Settings, raw: Store) -> Settings:
-    """Return the settings with the default transform of the data if they name no transform.
+    """Return the settings, with the default transform for the data if no transform is set.
 
     Raises `SettingsError` for transforms of counts if AnnData values look like logarithms.
     """
@@ -54,7 +54,7 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
         steps = {each.name for each in parse_transforms(settings.transform)}
         if are_logarithms and steps & COUNT_TRANSFORMS and "counts" not in steps:
             problem = f"{settings.transform} is for counts, but the values of {raw.path} look like logarithms"
-            remedy = Remedy("give the counts layer, omit {}, or begin it with counts=no", Option("transform"))
+            remedy = Remedy("use the layer of counts, omit {}, or put counts=no first", Option("transform"))
             raise wrong_setting("transform", problem, remedy)
     return settings if settings.transform is not None else dataclasses.replace(settings, transform=default)
 
@@ -65,7 +65,7 @@ def counts_n_grams(encoding: Mapping[str, Any]) -> bool:
 
 
 def _first_values(raw: Store, settings: Settings) -> np.ndarray:
-    """Return the values of rows to train on, from the first piece with any."""
+    """Return values from the first piece of the store that has rows to train on."""
     for begin, rows in raw.pieces(SAMPLE_VALUES, 0, raw.n_rows):
         used = is_trained_on(raw, settings, begin, begin + rows.n_rows)
         if used.any():
@@ -76,14 +76,10 @@ def _first_values(raw: Store, settings: Settings) -> np.ndarray:
 def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:
     """Yield the sample of `data`, a `RawData`; at its end, warn if the scales of features differ too much.
 
-    Nothing is checked if one of `transforms` equalises scales.
-
-    Warns
-    -----
-    ScaleWarning
-        Names the features whose largest absolute values are farthest from the usual scale. The usual scale is
-        the median over all features; or, if no feature is far above it, a low quantile over the features that
-        at least half of the rows have, if that is lower.
+    Nothing is checked if one of `transforms` equalises scales. The scale of a feature is its largest absolute
+    value, and the usual scale is the median over all features. If no scale exceeds 1,000 times the median,
+    the usual scale is the 5% quantile over the features that occur in at least half of the rows, if that is
+    lower. The `ScaleWarning` names the features whose scales are farthest from the usual scale.
     """
     checks = data.n_features <= _MAX_FEATURES and not _SCALING_TRANSFORMS & {each.name for each in transforms}
     largest = np.zeros(data.n_features if checks else 0)
@@ -98,7 +94,7 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
                 n_rows += len(matrix)
             else:
                 np.maximum.at(largest, rows.features, np.abs(rows.data).astype(np.float64))
-                np.add.at(counts, rows.features, np.int32(1))  # an int32 increment is 30 times as fast
+                np.add.at(counts, rows.features, np.int32(1))  # 30 times as fast as with an int increment
                 n_rows += rows.n_rows
         yield first, rows
     occurs = np.flatnonzero(largest)

@@ -1,14 +1,14 @@
 """Transforms with a fitted weight for each feature: idf, df and scale.
 
-For n rows, d_j of them with a non-zero value of feature j, the weights are
+With n rows, of which d_j have a non-zero value of feature j, the weights are
 
-    idf           log((1 + n) / (1 + d_j)) + 1, as scikit-learn's TfidfTransformer without its norm
+    idf           log((1 + n) / (1 + d_j)) + 1, as in scikit-learn's TfidfTransformer without its norm
     df=power      (d_j / n)^power; 1 for features that occur in no row
-    scale=std     1 / the standard deviation over all rows, as StandardScaler(with_mean=False)
-    scale=maxabs  1 / the largest absolute value, as MaxAbsScaler
+    scale=std     1 / the standard deviation over all rows, as in StandardScaler(with_mean=False)
+    scale=maxabs  1 / the largest absolute value, as in MaxAbsScaler
 
-Scale leaves constant features, features that occur in no row, and categories and n-grams of a table as they
-are.
+``scale`` does not change features that occur in no row, the categories and n-grams of a table or, with std,
+constant features.
 """
 
 from __future__ import annotations
@@ -103,10 +103,7 @@ class InverseDocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class DocumentFrequency(FeatureWeights):
-    """Weights that are a power of the fraction of rows with the feature.
-
-    With a negative `power`, rare features gain weight.
-    """
+    """Power of the fraction of rows with the feature; a negative `power` gives rare features more weight."""
 
     name: ClassVar = "df"
     setting: ClassVar = "power"
@@ -126,7 +123,7 @@ class DocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class Scale(FeatureWeights):
-    """Weights that divide each feature by its spread; in a table, only numeric columns."""
+    """Division of each feature by its spread; in a table, only of numeric columns."""
 
     name: ClassVar = "scale"
     setting: ClassVar = "kind"
@@ -147,7 +144,7 @@ class Scale(FeatureWeights):
         if self.kind == "maxabs":
             largest: np.ndarray = statistics.moments[2]
             return 1 / largest
-        # Treat a variance within rounding error of 0 as constant (scikit-learn's bound).
+        # Treat a feature as constant if its variance is within rounding error of 0 (scikit-learn's bound).
         n, eps = statistics.n_rows, np.finfo(np.float64).eps
         variance, mean = statistics.variance, statistics.mean
         constant = variance <= n * eps * variance + (n * mean * eps) ** 2

@@ -25,10 +25,10 @@ from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.defaults import COUNT_TRANSFORMS, watch_scales
 from streamsvm.transforms.store import number_columns
 
-DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
+DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries in the records of runs and models
 _SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store for detecting the kind of its values
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20
-_MIN_PIECE_CHUNKS = 2  # chunks in a piece if several threads read: chunks at its ends are decoded twice
+_MIN_PIECE_CHUNKS = 2  # minimum with several threads, because chunks at the ends of a piece are decoded twice
 _DRAWN_ROWS = 8000  # rows whose distances determine gamma of `fourier`
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # 1 / share of the budget for pieces; bytes per non-zero of a piece
 
@@ -45,21 +45,21 @@ class RawData(NamedTuple):
     index_base: int | None  # number of the first feature in LIBSVM text
     where: str
     pieces: Callable[[], Iterable[tuple[int, Rows]]]
-    read: Callable[[np.ndarray], Rows]  # reads the rows with ascending numbers
-    sample: Iterable[tuple[int, Rows]]  # sample in pieces, each with its first row
+    read: Callable[[np.ndarray], Rows]  # reads rows by their ascending numbers
+    sample: Iterable[tuple[int, Rows]]  # sample in pieces, each with the number of its first row
     statistics: Callable[[], Statistics | None] = lambda: None
     numbers: np.ndarray | None = None  # as in `FittingData`
     multilabel: bool = False  # a row may have several labels, or none
     workers: int = 1  # threads that transform pieces; if above 1, another thread reads ahead
-    # Called with the number of rows processed by a reading.
+    # Called with the number of rows read so far.
     progress: Callable[[int], None] = lambda done: None
 
 
 class FittedTransforms(NamedTuple):
     """Fitted transforms, and the entries of the model's record about their training data.
 
-    `record` has ``values_in``, the kind of the values in the sample (None if the check of counts is
-    disabled); ``multilabel``, only if True; and, with transforms, ``n_features_in``.
+    `record` has ``values_in``, a description of the sampled values (None with ``counts=no``); ``multilabel``,
+    only if True; and, with transforms, ``n_features_in``.
     """
 
     transforms: list[Transform]
@@ -119,25 +119,20 @@ def fit_transforms(
     memory: int | None = None,
     seed: int = 0,
 ) -> list[FittedTransforms]:
-    """Fit transforms to training data without each part of `held_out`; None stands for all rows.
+    """Fit transforms once for each part of `held_out`, to the rows outside the part; None means all rows.
 
     The statistics of the features come from the store, if it has them and no row is held out. Otherwise one
-    reading of the rows computes them for all parts. Multiplying and selecting features keep statistics known,
-    and centring keeps the mean and the variance known. When the next transform needs unknown statistics, the
+    reading of the rows computes them for all parts. Statistics remain known after features are multiplied or
+    selected; after centring, only the variance does. When the next transform needs unknown statistics, the
     rows are read once more, after the transforms fitted so far.
 
-    If `normalize` or `log1p` is among the transforms, and all values of the sample are whole numbers,
-    `Counts` is put first. If `fourier` has no gamma, the rows that determine it are read last; `seed`, the
-    seed of the training, selects them.
+    If `normalize` or `log1p` is among the transforms, and all sampled values are whole numbers, `Counts` is
+    put first. If `fourier` has no gamma, the rows that determine it are read last, selected by the training's
+    `seed`.
 
-    Raises
-    ------
-    SettingsError
-        If a transform does not apply to the data.
-    PlanError
-        If the statistics, or the rows for `fourier`, take more than `memory` bytes.
-    InputError
-        If a transform refuses a row. The message names the row.
+    Raises `SettingsError` if a transform does not apply to the data, `PlanError` if the statistics or the
+    rows for `fourier` take more than `memory` bytes, and `InputError`, which names the row, if a transform
+    refuses it.
     """
     fittings = [_Fitting(part, data.n_features, data.names, data.numbers, seed=seed) for part in held_out]
     for first, rows in watch_scales(transforms, data):
@@ -221,7 +216,7 @@ def _gather(data: RawData, fittings: Sequence[_Fitting], kind: Kind) -> list[Sta
 
 
 def _fit_to_rows(data: RawData, fittings: Sequence[_Fitting], memory: int | None) -> None:
-    """Fit the last transform to a random sample of the rows, after the preceding transforms."""
+    """Fit the last transform to a random sample of rows, which the preceding transforms have transformed."""
     from streamsvm.kernels.random import draw_integers  # imported late because it loads the compiler
 
     chosen = [draw_integers(each.seed, each.row_numbers(data.n_rows), _DRAWN_ROWS) for each in fittings]
@@ -246,8 +241,8 @@ def raw_store(
 ) -> RawData:
     """Return a store as training data; `progress` is called with the rows read and the number of all rows.
 
-    At most `workers` threads transform pieces, fewer if `memory` cannot hold so many pieces. One thread reads
-    them, because a store requires it; several threads decode its chunks anyway.
+    At most `workers` threads transform pieces, fewer if `memory` cannot hold so many pieces. A single thread
+    reads the pieces, as a store requires, but several threads decode their chunks.
     """
     workers, piece_nnz = _workers_and_piece(store, memory, workers)
     if (numbers := number_columns(store)) is not None:  # centring fills in the zeros of these columns
@@ -255,7 +250,7 @@ def raw_store(
 
     def sample() -> Iterator[tuple[int, Rows]]:
         if 0 < store.n_rows <= _SAMPLE_SLICES * _SLICE_ROWS and store.nnz <= piece_nnz:
-            yield 0, store.rows(0, store.n_rows)  # a single read, because each takes milliseconds
+            yield 0, store.rows(0, store.n_rows)  # a single read, because each read takes milliseconds
             return
         n_slices = min(_SAMPLE_SLICES, -(-store.n_rows // _SLICE_ROWS))
         for begin in np.linspace(0, max(store.n_rows - _SLICE_ROWS, 0), n_slices).astype(np.int64).tolist():
@@ -275,13 +270,13 @@ def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, in
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
     min_nnz = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
-    workers = max(1, min(workers, room // min_nnz - 2))  # two more pieces are being read and added up
+    workers = max(1, min(workers, room // min_nnz - 2))  # meanwhile one more piece is read, and one added up
     pieces = 1 if workers == 1 else workers + 2
     return workers, max(_MIN_PIECE_NNZ, min(_MAX_PIECE_NNZ, room // pieces))
 
 
 def first_rows(store: Store, begin: int, n_rows: int, max_nnz: int) -> Rows:
-    """Read at most `n_rows` rows from `begin` on, with about `max_nnz` non-zeros or fewer."""
+    """Read at most `n_rows` rows, starting at row `begin`, with about `max_nnz` non-zeros or fewer."""
     offsets = store.indptr(begin, begin + n_rows)
     n = int(np.searchsorted(offsets, offsets[0] + max_nnz, "right")) - 1
     return store.rows(begin, begin + min(max(n, 1), n_rows))

@@ -1,8 +1,8 @@
 """Random Fourier features, which approximate a Gaussian kernel (Rahimi & Recht 2007).
 
-A row x becomes z(x) = sqrt(2 / D) cos(x B + b), and z(x)·z(y) is exp(-gamma ‖x - y‖²) up to an error of about
-1 / sqrt(D). B consists of blocks of orthogonal columns with the norms of Gaussian columns, which make the
-error smaller (Yu et al. 2016).
+A row x becomes the D features z(x) = sqrt(2 / D) cos(x B + b), with random B and b. z(x)·z(y) is
+exp(-gamma ‖x - y‖²) up to an error of about 1 / sqrt(D). B consists of blocks of orthogonal columns with the
+norms of Gaussian columns; orthogonal columns make the error smaller (Yu et al. 2016).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streamsvm.transforms.base import FittingData, Transform, checked_count, che
 
 MAX_WIDTH = 4096
 _MAX_OUTPUTS = 2**20
-_PART = 64  # columns of B that stay in a cache; a multiple of every vector length
+_PART = 64  # columns of B multiplied at a time, which stay in a cache; a multiple of every vector length
 _TILE_ROWS = 256
 _MAX_THREADS = 16
 _SYNTAX = "fourier=D[:gamma=x] with a number D from 1 to 1,048,576 and x above 0, such as fourier=2048"
@@ -37,7 +37,7 @@ _SYNTAX = "fourier=D[:gamma=x] with a number D from 1 to 1,048,576 and x above 0
 class Fourier(Transform):
     """Random features of a Gaussian kernel: dense rows of `outputs` values, computed in float32.
 
-    Training replaces a `gamma` of None by two over the median squared distance of pairs of rows.
+    If `gamma` is None, training sets it to two over the median squared distance between the rows of a pair.
     """
 
     name: ClassVar = "fourier"
@@ -92,10 +92,7 @@ class Fourier(Transform):
 
     @functools.cached_property
     def _directions(self) -> tuple[np.ndarray, np.ndarray]:
-        """B and b in parts of `_PART` columns: shapes (n_parts, width, _PART) and (n_parts, _PART).
-
-        The last part is padded with zeros.
-        """
+        """B and b in zero-padded parts of `_PART` columns, (n_parts, width, _PART) and (n_parts, _PART)."""
         assert self.gamma is not None
         d, D = self.width, self.outputs
         n_parts, size = -(-D // _PART), min(d, D)

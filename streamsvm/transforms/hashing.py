@@ -2,8 +2,8 @@
 
 Feature f goes to column ``h >> (64 - bits)`` with the sign ``1 - 2 (h & 1)``. h is ``mix(key + f γ)`` in 64
 bits, with ``key = mix(seed + γ)`` (see `streamsvm.kernels.random.mix`). f is the feature number in the
-text, whether numbers start at 0 or 1. Features in the same column are added; their signs make them cancel
-on average.
+text, whether numbers start at 0 or 1. Values of features that share a column are added; because of the
+random signs, the errors of inner products cancel on average.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ class Hashing(Transform):
             raise ValueError(f"seed must be in [0, 2**63), not {self.seed!r}")
 
     def __call__(self, rows: Rows) -> Rows:
-        """Return rows with hashed features; the input indices are feature numbers of LIBSVM text.
-
-        A stored value may be zero if features cancel.
-        """
+        """Return rows with hashed features, given feature numbers of LIBSVM text; values may cancel to 0."""
         rows = sparse_rows(rows, np.dtype(np.int64))
         data, indices, indptr = _hash(rows.data, rows.features, rows.indptr, self.bits, self.seed)
         indices = indices.astype(index_dtype(2**self.bits))
@@ -64,7 +61,7 @@ class Hashing(Transform):
 
     def fitted(self, data: FittingData) -> Self:
         if data.names is not None or data.index_base is None:
-            problem = "hash needs the feature numbers of LIBSVM text, and this data has none"
+            problem = "hash needs the feature numbers of LIBSVM text, but this data has none"
             raise wrong_setting("transform", f"{problem}; leave it out, or choose features with select=FILE")
         return self
 

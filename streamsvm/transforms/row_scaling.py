@@ -18,10 +18,7 @@ _TARGET = "normalize=target with a number above 0, such as normalize=1e4"
 
 @dataclasses.dataclass(frozen=True)
 class Normalize(Transform):
-    """Scaling of rows to the sum `target`, as ``scanpy.pp.normalize_total(target_sum=target)``.
-
-    Zero rows are unchanged.
-    """
+    """Scaling of rows to the sum `target`, as in ``scanpy.pp.normalize_total``; zero rows are unchanged."""
 
     name: ClassVar = "normalize"
     setting: ClassVar = "target"
@@ -40,7 +37,7 @@ class Normalize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class L2(Transform):
-    """Scaling of rows to norm 1, as ``sklearn.preprocessing.normalize``; zero rows are unchanged."""
+    """Scaling of rows to norm 1, as in ``sklearn.preprocessing.normalize``; zero rows are unchanged."""
 
     name: ClassVar = "l2"
 
@@ -51,7 +48,7 @@ class L2(Transform):
         np.multiply(rows.data, np.repeat(factors, np.diff(rows.indptr)), out=data, casting="same_kind")
         for row in np.flatnonzero(~((norm2 > _SMALLEST) & (norm2 < np.inf))).tolist():
             part = slice(int(rows.indptr[row]), int(rows.indptr[row + 1]))
-            values = rows.data[part].astype(np.float64)  # their squares overflow or lose digits
+            values = rows.data[part].astype(np.float64)  # because squares overflow or lose digits
             values /= np.abs(values).max(initial=0.0) or 1.0
             data[part] = values / (np.sqrt(values @ values) or 1.0)
         return rows._replace(data=data)

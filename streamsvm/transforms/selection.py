@@ -25,9 +25,8 @@ from streamsvm.transforms.base import FittingData, Transform, checked_count
 class Select(Transform):
     """Selection of the features in `array`, in the order of the data.
 
-    The file `path` has one feature on each line: its name or, if features have no names, its number. Numbers
-    are as in LIBSVM text; for other data, columns from 0 on. The path is not recorded, because a model has
-    the columns.
+    The file `path` has one feature on each line: its name or, if features have no names, its number. Features
+    are numbered as in LIBSVM text, and from 0 in other data. Models store the columns, but not the path.
     """
 
     name: ClassVar = "select"
@@ -50,7 +49,7 @@ class Select(Transform):
             raise ValueError("select=FILE with one feature per line")
         check_local(value, SettingsError)
         path = os.path.abspath(value)
-        _read_names(path)  # raises for an unreadable file before the data are read
+        _read_names(path)  # an unreadable file raises before the data are read
         return cls(path)
 
     def __call__(self, rows: Rows) -> Rows:
@@ -74,7 +73,7 @@ class Select(Transform):
         return {"width": self.width, "kept": self.kept}
 
     def fitted(self, data: FittingData) -> Self:
-        """Look up the listed features; warn about those that the data lacks."""
+        """Look up the listed features; warn about features that the data lacks."""
         listed = _read_names(self.path)
         if data.names is not None:
             column = {name: at for at, name in enumerate(data.names)}

@@ -21,10 +21,9 @@ _FLOAT32 = 4  # bytes of a value in the copy that `fourier` makes
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Transformed(View):
-    """View with transformed rows; their norms are not stored.
+    """View with transformed rows, whose sizes are upper bounds and whose norms are not stored.
 
-    The number and names of features and the fingerprint describe the transformed rows. Row sizes are upper
-    bounds.
+    The number and names of features and the fingerprint describe the transformed rows.
     """
 
     transforms: tuple[Transform, ...]
@@ -33,7 +32,6 @@ class Transformed(View):
     where: str
 
     def _nnz(self, nnz: Any, n_rows: int = 1) -> Any:
-        """Return the most values that `n_rows` transformed CSR rows can have, given `nnz` values before."""
         for transform in self.transforms:
             nnz = transform.nnz(nnz, n_rows)
         return nnz
@@ -44,7 +42,7 @@ class Transformed(View):
         wide = 8 if any(transform.takes_any_feature for transform in self.transforms) else 0
         extra = wide + inner.dtype.itemsize if self.transforms else 0
         dense_rows = dense_after(self.transforms, inner.dense_rows and not self.shift)
-        if inner.dense_rows and not dense_rows:  # int64 row and column of each value
+        if inner.dense_rows and not dense_rows:  # int64 row and column of each value in the conversion
             extra += 2 * 8
         nnz = int(self._nnz(inner.nnz, inner.n_rows))
         extra = max(inner.extra_nnz_bytes, extra)
@@ -102,12 +100,12 @@ def transformed(
 
 
 def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:
-    """Return the offset from columns to feature numbers of LIBSVM text if a transform takes these, else 0."""
+    """Return the offset from columns to feature numbers of LIBSVM text; 0 if no transform needs them."""
     return (store.index_base or 0) if any(each.takes_any_feature for each in transforms) else 0
 
 
 def number_columns(store: Store) -> np.ndarray | None:
-    """Return the numeric columns of a table or a dense matrix as features; None without any."""
+    """Return the feature indices of the numeric columns of a table or dense matrix; None if it has none."""
     encoding = store.meta.get("encoding")
     if encoding is None:
         return np.arange(store.n_features) if store.dense else None

@@ -15,7 +15,7 @@ _SYNTAX = "clip=v with a number v above 0, such as clip=10"
 
 @dataclasses.dataclass(frozen=True)
 class Log1p(Transform):
-    """Logarithm log(1 + x), as ``scanpy.pp.log1p``."""
+    """Logarithm log(1 + x), as in ``scanpy.pp.log1p``."""
 
     name: ClassVar = "log1p"
 
@@ -26,7 +26,7 @@ class Log1p(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Binarize(Transform):
-    """Indicator of positive values: 1 above 0, else 0, as ``sklearn.preprocessing.Binarizer``."""
+    """Indicator of positive values: 1 above 0, else 0, as in ``sklearn.preprocessing.Binarizer``."""
 
     name: ClassVar = "binarize"
 

@@ -29,13 +29,13 @@ class Trial(NamedTuple):
     """One training of a search."""
 
     name: str  # name of its run directory, also in reports
-    part: int  # number of the held-out part, from 0 on
+    part: int  # index of the held-out part
     settings: Settings
 
 
 @dataclasses.dataclass
 class StoreSearch:
-    """Trainings on a store. Each starts or resumes, as `streamsvm.fit` with ``resume_or_start``."""
+    """Trainings on a store. Each one starts or resumes, like `streamsvm.fit` with ``resume_or_start``."""
 
     paths: Sequence[str | os.PathLike[str]]
     run: RunDir  # run directory of the training with the best settings
@@ -44,7 +44,7 @@ class StoreSearch:
     made: Mapping[str, Any]  # entries of ``run.json`` about stores converted from files
 
     def begin(self, trials: Sequence[Trial], *, force: bool) -> None:
-        """Create the folder of the search, or check that an existing one has the same trainings and files."""
+        """Create the folder of the search, or check that it exists and has the same trainings and files."""
         run = self.run
         # Parts to hold out in one shared reading; None holds nothing out.
         self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
@@ -57,7 +57,7 @@ class StoreSearch:
             if {**recorded, **expected} != recorded:
                 raise RunError(
                     f"{run.path} was started by tune with other settings or files",
-                    remedy=Remedy("give another {}, or {}", Option("out"), Option("force", True)),
+                    remedy=Remedy("use another {}, or {}", Option("out"), Option("force", True)),
                 )
         else:
             first = trials[0].settings
@@ -93,8 +93,6 @@ class StoreSearch:
         durable.write_atomic(self.run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def fit(self, trial: Trial) -> FitResult:
-        """Start or resume a training of the search."""
-
         def report(event: dict[str, Any]) -> None:
             self.how.callbacks.report({**event, "trial": trial.name})
 
@@ -106,7 +104,6 @@ class StoreSearch:
         return result
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
-        """Train with the best settings on all rows."""
         result = fit_store(
             self.paths, self.run, settings, self.how, self.tables, resume=True, fitted=self._fitted(settings),
             tuned=True, made=self.made,
@@ -114,7 +111,7 @@ class StoreSearch:
         return result, None
 
     def chosen(self, settings: Settings) -> Settings:
-        """Replace automatic transforms and loss by the best on a sample."""
+        """Return the settings with automatic transforms and loss replaced by the best on a sample."""
         with open_to_train(self.paths, settings) as raw:
             create_trial = functools.partial(create, tables=self.tables)
             settings, choice = choose(raw, settings, self.how.callbacks, create_trial)
@@ -122,7 +119,6 @@ class StoreSearch:
         return settings
 
     def automatic_c(self, settings: Settings) -> float:
-        """Return the automatic C for the settings."""
         with open_to_train(self.paths, settings) as raw:
             fitted = self._fitted(settings)
             opened = create(raw, settings, self.how, self.tables, paths=self.paths, fitted=fitted)

@@ -1,6 +1,6 @@
 """Search for C and other settings by accuracy on held-out rows.
 
-One training tries all values of C if the loss allows. Each value starts with the weights and duals of the
+If the loss allows it, one training tries all values of C. Each value starts with the weights and duals of the
 previous value, multiplied by the feasible factor that is best for the new C. The search compares the averaged
 models of the last pass for each C, because the last iterate and the progressive accuracy favour a smaller C.
 """
@@ -40,7 +40,7 @@ from streamsvm.tuning.trials import ArraySearch, StoreSearch, Trial
 
 _AUTO_POWERS = range(-4, 6)  # powers of 2
 _SUGGESTED_VALUES = 4
-# Settings that a conversion changes.
+# Settings that change when files are converted.
 _FILE_SETTINGS = ("label", "labels", "weights", "hold_out_by", "valid", "valid_labels")
 
 
@@ -68,16 +68,16 @@ def tune(
     Parameters
     ----------
     data, y, groups
-        As for `streamsvm.fit`, except that texts must be in a file.
+        As for `streamsvm.fit`, except that text documents must be in a file.
     out : path, optional
         Run directory to create; required for files.
     **settings
-        Fields of `SearchSettings`; fields of `Settings`, the same for all trainings; and, for files that are
-        converted, reading settings.
+        Fields of `SearchSettings`; fields of `Settings`, which apply to all trainings; and reading settings
+        for files that are converted.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `streamsvm.fit`. `report` receives each setting tried as ``{"event": "tried", ...}``. For a
-        store, it first receives the number of trainings as ``{"event": "search", ...}``, and events of a
-        training have its name as ``trial``.
+        store, it first receives the number of trainings as ``{"event": "search", ...}``, and each event of a
+        training has the training's name as ``trial``.
     force : bool
         Whether to replace an existing run.
 
@@ -157,8 +157,8 @@ def tune(
         # In a tie, the first and so the smallest C is the best.
         best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
         number, step = divmod(best, len(factors))
-        given = {**space.given(), "label": settings.get("label")}
-        _warn_of_end(rows[number * len(factors) :][: len(factors)], step, paths, out, given)
+        arguments = {**space.given(), "label": settings.get("label")}
+        _warn_of_end(rows[number * len(factors) :][: len(factors)], step, paths, out, arguments)
         chosen = Settings(**common, **space.candidates[number], C=rows[best]["C"], passes=space.passes)
         result, model = search.train(chosen)
         return TuneResult(
@@ -174,7 +174,7 @@ def _warn_of_end(
     best: int,
     paths: Sequence[str | os.PathLike[str]] | None,
     out: Any,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
 ) -> None:
     """Warn if the best C is the smallest or the largest value tried; suggest a search in `out`-2."""
     if len(tried) == 1 or best not in (0, len(tried) - 1):
@@ -183,17 +183,14 @@ def _warn_of_end(
     step = C / tried[1 if best == 0 else -2]["C"]
     further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_SUGGESTED_VALUES)))
     problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} value tried"
-    changed = {**given, "C": further, "out": None if out is None else f"{out}-2"}
+    changed = {**arguments, "C": further, "out": None if out is None else f"{out}-2"}
     options = tuple(Option(*each) for each in changed.items() if isinstance(each[1], str | int | float))
     data = paths[0] if paths and len(paths) == 1 else None
     warn(StreamsvmWarning(problem, remedy=Remedy("{} continues the search", Call("tune", data, options))))
 
 
 def parse_grid(values: Any) -> tuple[Any, list[float]]:
-    """Parse the setting C of `tune`; return 1 or "auto", and the factors of C in ascending order.
-
-    Raises `SettingsError` if the values are not valid.
-    """
+    """Parse C of `tune`: return 1 or "auto", and its factors, ascending; raise `SettingsError` if invalid."""
     text = ",".join(map(str, values))
     if text == AUTO:
         return AUTO, [2.0**power for power in _AUTO_POWERS]
@@ -225,7 +222,7 @@ def _power(text: str) -> tuple[float, float]:
 def _trials(
     space: SearchSettings, C: Any, factors: Sequence[float], common: Mapping[str, Any]
 ) -> list[list[Trial]]:
-    """List the trainings of each candidate: for each part one path over all C, or one for each C."""
+    """List the trainings of each candidate: for each held-out part, one over all C or one for each C."""
     trials = []
     for candidate, chosen in enumerate(space.candidates, 1):
         paths = [(factor,) * space.passes_each for factor in factors]

@@ -77,7 +77,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"inner": {"size": True}}, r"inner\.size must be of type int, not True"),
     ({"inner": {"size": 13}}, "inner: 13 brings bad luck"),
     ({"inner": {"size": 1, "ratio": 1.5}}, r"inner\.ratio must be in \[0, 1\]"),
-    ({"shape": [1]}, "shape must be a list of 2"),
+    ({"shape": [1]}, "shape must be a list of 2 items"),
     ({"shape": [1, 1.0]}, r"shape\[1\] must be of type int"),
     ({"shape": [1, 2**63]}, r"shape\[1\] must be within 64 bits"),
     ({"sums": [math.nan]}, r"sums\[0\] must be finite"),

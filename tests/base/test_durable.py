@@ -111,9 +111,9 @@ def test_files_are_replaced_only_if_asked(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     out.write_text("precious")
     for path in (out, tmp_path / "link"):
-        with pytest.raises(ModelError, match="is there already"):
+        with pytest.raises(ModelError, match="already exists"):
             predict(model, X, path)
     assert out.read_text() == "precious"
     predict(model, X, out, force=True)
-    with pytest.raises(ModelError, match=f"{tmp_path} is a folder; give the name of a file"):
+    with pytest.raises(ModelError, match=f"{tmp_path} is a folder; specify a file name"):
         predict(model, X, tmp_path, force=True)

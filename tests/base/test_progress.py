@@ -153,7 +153,7 @@ def test_a_bar_is_closed_by_an_error(capsys: pytest.CaptureFixture) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "printed"),
-    [(True, "streamsvm: compiling kernels; this happens once on a machine\n"), (False, "")],
+    [(True, "streamsvm: compiling kernels, which happens once per machine\n"), (False, "")],
 )
 def test_those_who_see_bars_are_told_once_of_compiling(
     capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool, printed: str

@@ -193,7 +193,7 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
     chain.own[:] = labels
     new = DualFormat(np.dtype(float), np.dtype(np.uint8)).new_buffer(1, n)
     arguments = (rows, 0, n, 1.0, old, new, chain)
-    for name in ("kept_sequences", "most_sequences"):  # Python cannot call what is inlined
+    for name in ("kept_sequences", "max_sequences"):  # Python cannot call what is inlined
         function = getattr(chain_sequences, name)
         monkeypatch.setattr(chain_sequences, name, kernel(function.py_func))
     load_sequences.py_func(*arguments)  # compiles what it calls
@@ -320,7 +320,7 @@ def test_what_does_not_apply_is_refused(tmp_path: Path, problem, store: Path) ->
     def codes(*groups: Any) -> Any:
         return codes_of_groups(np.array(groups, object), 4, InputError)
 
-    needed, one = "groups of rows that form sequences", "which rows are one"
+    needed, one = "groups of rows that form sequences", "which rows form a sequence"
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: fit(X, labels, loss="chain"), SettingsError, needed),
         (lambda: fit(no_groups, out=run, loss="chain"), SettingsError, needed),
@@ -343,9 +343,9 @@ def test_what_does_not_apply_is_refused(tmp_path: Path, problem, store: Path) ->
         (lambda: evaluate(model, X, labels, groups=qid, top_k=3), SettingsError, "top_k"),
         (lambda: model.predict_proba(X), ModelError, "no probabilities"),
         (lambda: fit(X, labels).predict(X, groups=qid), ModelError, "groups"),
-        (lambda: codes(1, 1, 2, 1), InputError, r"group 1 comes twice, as groups\[0\] and groups\[3\]"),
+        (lambda: codes(1, 1, 2, 1), InputError, r"group 1 occurs twice, at groups\[0\] and groups\[3\]"),
         (lambda: codes(1, 1), InputError, "groups has the shape"),
-        (lambda: codes("a", 1, None, "a"), InputError, "cannot be compared|comes twice"),
+        (lambda: codes("a", 1, None, "a"), InputError, "cannot be compared|occurs twice"),
         (lambda: codes(1.0, np.nan, np.nan, 2.0), InputError, r"groups\[1\] is missing"),
     ]
     for call, error, words in cases:

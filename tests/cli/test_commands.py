@@ -73,7 +73,7 @@ def test_predictions_go_where_they_should(folder: Path, tmp_path: Path) -> None:
     assert printed.split() == model.classes_[(X @ model.coef_.T).argmax(axis=1)].astype(str).tolist()
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
-    assert fails(1, *predict, "-o", "link", cwd=tmp_path).endswith("is there already; --force replaces it\n")
+    assert fails(1, *predict, "-o", "link", cwd=tmp_path).endswith("exists; replace it with --force\n")
     assert (tmp_path / "target").read_text() == "old"
     record = json.loads(succeeds(*predict, "--out", "link", "--force", "--json", cwd=tmp_path))
     assert record == {"n": len(labels), "out": "link"}
@@ -104,10 +104,10 @@ def test_export_for_machines(folder: Path, tmp_path: Path) -> None:
 def test_resume_adds_passes_and_says_that_nothing_is_left(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "train.zarr", tmp_path / "s.zarr")
     succeeds("fit", "s.zarr", "--out", "r", "--passes", 2, "--C", 0.01, cwd=tmp_path)
-    assert "nothing left to train: more --passes" in succeeds("resume", "r", cwd=tmp_path)
+    assert "nothing left to train; continue the run with" in succeeds("resume", "r", cwd=tmp_path)
     (tmp_path / "s.zarr").rename(tmp_path / "t.zarr")
     message = fails(1, "resume", "r", "--passes", 3, cwd=tmp_path)
-    assert "nothing is there; restore it, or give its new location with --store" in message
+    assert "does not exist; restore it, or set its new location with --store" in message
     moved = ("--store", "t.zarr", "--json")
     assert json.loads(succeeds("resume", "r", "--passes", 3, *moved, cwd=tmp_path))["passes"] == 3
     succeeds("fit", "t.zarr", "--out", "r", "--passes", 1, "--no-keep-duals", "--force", cwd=tmp_path)
@@ -139,7 +139,7 @@ def test_a_table_is_read_for_predictions_as_it_was_for_training(tmp_path: Path) 
     assert record["accuracy"] == np.mean(np.array(predicted) == y) > 0.8
     (tmp_path / "text").write_text("a 1:1 2:1\n")
     message = fails(1, "convert", "text", "--like", "run", "--out", "like.h5", cwd=tmp_path)
-    assert "the features of run are columns of a table, and those of LIBSVM text have numbers" in message
+    assert "the features of run are columns of a table, but LIBSVM text numbers its features" in message
 
 
 @pytest.mark.more

@@ -83,7 +83,7 @@ def test_csc_is_described_by_its_headers(tmp_path: Path, monkeypatch: pytest.Mon
     assert inspect(tmp_path / "a.h5ad").items() >= {"n": N, "d": D, "nnz": 2**40, "verified": False}.items()
     sp.save_npz(tmp_path / "s.npz", X)
     monkeypatch.setattr("streamsvm.data.memory_plan.available_memory", lambda: 4 * X.nnz)
-    with pytest.raises(PlanError, match=r"loading its .* bytes takes twice as many"):
+    with pytest.raises(PlanError, match=r"loading its .* bytes needs twice as much"):
         inspect(tmp_path / "s.npz")
 
 
@@ -147,7 +147,7 @@ def test_several_runs_are_compared_in_a_table(runs: dict[str, Any]) -> None:
 
 def test_accuracies_of_different_rows_are_said_not_to_compare(runs: dict[str, Any]) -> None:
     out = succeeds("info", "ww", "part", cwd=runs["folder"])
-    for words in ("The accuracies are of different rows", "~ is an estimate"):
+    for words in ("The accuracies were measured on different or unknown rows", "~ marks an estimate"):
         assert words in out
         assert words not in succeeds("info", "ww", "cs", cwd=runs["folder"])
 

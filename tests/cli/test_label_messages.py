@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_csc_file_becomes_a_store_that_knows_its_label(folder: Path, tmp_path: Path) -> None:
-    assert "name its label column with --label" in fails(1, "fit", "csc.h5ad", "--out", "run", cwd=folder)
+    assert "name the label column with --label" in fails(1, "fit", "csc.h5ad", "--out", "run", cwd=folder)
     told = fails(1, "fit", "csc.h5ad", *LABEL, "--out", "run", cwd=folder)
     program, *convert = shlex.split(told.split("`")[1])
     assert program == "streamsvm"
@@ -39,7 +39,7 @@ def test_a_csc_file_becomes_a_store_that_knows_its_label(folder: Path, tmp_path:
         words = (command, convert[-1], "--valid", "rows.h5ad", *label, "--out", tmp_path / "run", "--force")
         assert "rows.h5ad: accuracy" in succeeds(*words, cwd=folder, notes=True)
     told = fails(1, "fit", convert[-1], "--label", "donor", "--out", "run", cwd=folder)
-    assert "its only label column is 'cell type'" in told
+    assert "the only label column is 'cell type'" in told
 
 
 def test_lines_say_what_is_wrong(folder: Path) -> None:
@@ -50,7 +50,11 @@ def test_lines_say_what_is_wrong(folder: Path) -> None:
         ("fit", "empty.h5ad", *LABEL, "--out", "run"): "empty.h5ad has no rows to train on\n",
         ("fit", "rows.h5ad", *LABEL, "--valid", "empty.h5ad", "--out", "run"): "empty.h5ad has no rows\n",
         ("evaluate", "run-1", "empty.h5ad"): "empty.h5ad has no rows\n",
-        ("evaluate", "run-1", "other.h5ad"): "its labels are 'x', 'y', the model's 'a', 'b'; name another",
+        (
+            "evaluate",
+            "run-1",
+            "other.h5ad",
+        ): "its labels are 'x', 'y', and the classes are 'a', 'b'; name another",
     }
     for words, line in commands.items():
         assert line in fails(2 if words[0] == "convert" else 1, *words, cwd=folder)

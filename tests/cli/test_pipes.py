@@ -101,7 +101,7 @@ def test_a_table_in_a_pipe_must_be_in_a_file(folder: Path) -> None:
     words = ("convert", "-", "--format", "csv", "--label", "y", "--out", "t.zarr")
     code, _, err = piped(*words, cwd=folder, text=b"x,y\n1,a\n2,b\n")
     assert code == 1
-    assert "standard input is LIBSVM text, not CSV; write it to a file first" in err
+    assert "standard input is LIBSVM text, not CSV; write the input to a file first" in err
 
 
 @pytest.mark.parametrize("command", ["fit", "online"])

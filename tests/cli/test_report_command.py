@@ -22,7 +22,7 @@ def test_it_writes_a_page_into_the_run_or_elsewhere(tmp_path: Path) -> None:
     code, out, _ = streamsvm("report", run, "--out", page, "--data", store, "--json")
     assert (code, json.loads(out)) == (0, {"out": str(page)})
     again = ("report", run, "--out", page, "-q")
-    assert streamsvm(*again) == (1, "", f"streamsvm: {page} is there already; --force replaces it\n")
+    assert streamsvm(*again) == (1, "", f"streamsvm: {page} already exists; replace it with --force\n")
     with_data = page.read_text().count("<table>")
     assert streamsvm(*again, "--force") == (0, "", "")
     assert page.read_text().count("<table>") == (run / "report.html").read_text().count("<table>") < with_data

@@ -86,8 +86,8 @@ def test_ctrl_c_leaves_whole_lines(folder: Path) -> None:
     words = "fit train.zarr --out run --passes 1000000 --gap none --dtype float64"
     lines = screen(in_terminal(words.split(), folder, interrupt=b"seconds"))
     assert lines.count("stopping after this block; press Ctrl-C again to stop at once") == 1
-    assert re.fullmatch(r".*stopped in pass \d+ after \d of 1 blocks; `streamsvm resume run`", lines[-3])
-    assert lines[-2:] == ["  continues", ""]
+    assert re.fullmatch(r".*stopped in pass \d+ after \d of 1 blocks; continue with `streamsvm", lines[-3])
+    assert lines[-2:] == ["  resume run`", ""]
 
 
 class Terminal(io.StringIO):

@@ -125,11 +125,11 @@ def test_too_few_workers_come(
 ) -> None:
     monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS._replace(connect=1.0))
     message = refusal(store, tmp_path, cluster=local.scheduler_address, workers=3)
-    assert "has 2 workers, and 3 did not come" in message
+    assert "has 2 of 3 workers" in message
 
 
 def test_a_client_without_connections_can_still_be_left(local: Any) -> None:
-    """A further error would replace the one that says that the scheduler has gone."""
+    """A further error would replace the one that says that the scheduler does not answer."""
     with Cluster(local.scheduler_address, 1, 1) as cluster:
         client = cluster._client
         asyncio.run_coroutine_threadsafe(client.rpc.close(), client.loop.asyncio_loop).result()
@@ -165,7 +165,7 @@ def test_versions_differ(store: Path, tmp_path: Path) -> None:
     with start(2) as cluster:
         on_one_worker(cluster, change)
         message = refusal(store, tmp_path, cluster=cluster.scheduler_address)
-    assert "has numba 0.1, and this process" in message
+    assert "has numba 0.1, but this process has" in message
 
 
 def test_workers_see_another_store_or_none(store: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_task_that_has_no_memory_ends_the_run_with_one_line(store: Path, tmp_p
     run = tmp_path / "run"
     with start(1) as cluster:
         on_one_worker(cluster, have_no_memory)
-        with pytest.raises(ClusterError, match=r"memory \(no room.*give workers more.*resume") as caught:
+        with pytest.raises(ClusterError, match=r"memory \(no room.*more memory.*resume") as caught:
             streamsvm.fit(store, out=run, cluster=cluster.scheduler_address, progress=False, **BY_ROWS)
     assert "\n" not in str(caught.value)
     streamsvm.resume(run, workers=2, progress=False)

@@ -63,7 +63,7 @@ def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
     contents = Contents(n=0, d=3, nnz=0, n_classes=2, dtype="float32", index_base=None)
     with StoreWriter(tmp_path / "train.h5", contents, ["-1", "1"]) as writer:
         writer.finish()
-    with pytest.raises(InputError, match="does not record an index base; give index_base="):
+    with pytest.raises(InputError, match="does not record an index base; set index_base="):
         convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5")
     report = convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5", index_base=1)
     assert (report.index_base, report.d, report.nnz) == (1, 3, 4)
@@ -76,7 +76,7 @@ def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
 def test_existing_output(text: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / name
     first = convert([text], out)
-    with pytest.raises(StoreError, match=r"is there already.*force=True"):
+    with pytest.raises(StoreError, match=r"already exists.*force=True"):
         convert([text], out, seed=5)
     (tmp_path / "bad").write_text("1 x\n")
     with pytest.raises(InputError):  # the old one outlives a failure to replace it
@@ -113,7 +113,7 @@ def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:
     first = convert([text], out)
     work.mkdir()
     out.rename(work / "previous")
-    with pytest.raises(StoreError, match="is there already"):
+    with pytest.raises(StoreError, match="already exists"):
         convert([text], out, seed=1)
     with open_store(out) as store:
         assert store.fingerprint == first.fingerprint
@@ -123,7 +123,7 @@ def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:
     out.rename(work / "previous")
     second = convert([text], tmp_path / "b.zarr", dtype="float64")
     (tmp_path / "b.zarr").rename(out)
-    with pytest.raises(StoreError, match="is there already"):
+    with pytest.raises(StoreError, match="already exists"):
         convert([text], out)
     with open_store(out) as store:
         assert store.fingerprint == second.fingerprint
@@ -148,7 +148,7 @@ def test_a_store_made_meanwhile_is_not_replaced(text: Path, tmp_path: Path) -> N
             convert([text], out, seed=2)
 
     out = tmp_path / "a.zarr"
-    with pytest.raises(StoreError, match="is there already"):
+    with pytest.raises(StoreError, match="already exists"):
         convert([text], out, seed=1, progress=make)
     with open_store(out) as store:
         assert store.meta["shuffle_seed"] == 2
@@ -162,7 +162,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     (TEXT, "a.txt", {}, "a.txt"),
     (TEXT, "folder.zarr", {}, "is a folder but not a Zarr store"),
     (TEXT, "a.h5", {"dtype": "int8"}, "int8"),
-    (TEXT, "a.h5", {"dtype": "float16"}, "dtype float16 is for dense input"),
+    (TEXT, "a.h5", {"dtype": "float16"}, "dtype float16 is only for dense input"),
     (TEXT, "a.h5", {"on_error": "ignore"}, "ignore"),
     (TEXT, "a.h5", {"unseen_label": "drop"}, "drop"),
     (TEXT, "a.h5", {"index_base": 2}, "2"),

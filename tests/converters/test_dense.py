@@ -129,7 +129,7 @@ def test_what_is_mostly_zeros_or_partly_sparse_becomes_csr(folder, X, y) -> None
         with open_store(f"{number}.h5") as store:
             assert store.dense_rows == dense
         if not dense:
-            with pytest.raises(SettingsError, match=r"dtype float16 is for dense input.*this becomes CSR"):
+            with pytest.raises(SettingsError, match=r"dtype float16 is only for dense.* becomes CSR"):
                 convert(inputs, "no.h5", dtype="float16", **given)
     assert not Path("no.h5").exists()
 
@@ -172,7 +172,7 @@ def test_too_little_memory_for_a_chunk_of_one_row(tmp_path: Path) -> None:
 def test_lists_with_other_columns_say_what_is_used(folder, X, y) -> None:
     pq.write_table(pa.table({"n": range(N), "v": list(X), "y": y}), "x.parquet")
     report = convert(["x.parquet"], "s.h5", label="y")
-    assert report.notes == ("the features are the numbers of the column 'v', and no others",)
+    assert report.notes == ("the features are the numbers of column 'v'; other columns are ignored",)
     assert convert(["x.parquet"], "t.h5", label="y", drop=["v"]).d == 1  # the column n
     convert(["x.parquet"], "u.h5", labels="y.npy", shuffle=False)
     assert stored("u.h5")[1] == np.load("y.npy").tolist()

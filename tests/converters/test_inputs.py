@@ -184,6 +184,6 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "on_error" not in str(caught.value)
     with pytest.raises(InputError, match="no input"):
         open_reader([])
-    with pytest.raises(StoreError, match=r"^s3://bucket/a\.zarr is not a path"):
+    with pytest.raises(StoreError, match=r"^s3://bucket/a\.zarr is not a local path"):
         convert(["data"], Path("s3://bucket/a.zarr"))
     assert set(os.listdir()) == files

@@ -39,7 +39,7 @@ def test_numbers_are_the_classes_that_scikit_learn_reads(tmp_path: Path) -> None
         report = convert(text, tmp_path / "a.zarr", shuffle=False, threads=threads, force=True)
         assert list(map(float, labels_of(tmp_path / "a.zarr"))) == y.tolist()
     assert report.warnings == ()
-    assert report.notes == ("labels '1' and '+1' are one number, and so one class, 1",)
+    assert report.notes == ("labels '1' and '+1' are the same number and form one class, 1",)
     with open_store(tmp_path / "a.zarr") as store:
         assert store.classes == ("-1", "0", "1", "2.5")
     convert(text, tmp_path / "b.zarr", shuffle=False, labels_as="text")
@@ -118,7 +118,7 @@ def test_classes_that_are_given_are_numbers_too(tmp_path: Path) -> None:
     assert source.classes == ["1", "-1"]
     assert TextSource.from_record(source.record()).classes == ["1", "-1"]
     assert [rows.labels.tolist() for rows, *_ in source.batches(None, ["1", "-1"])] == [[0, 1, 0], []]
-    with pytest.raises(InputError, match="have a label, or a number, twice"):
+    with pytest.raises(InputError, match="classes contains a label, or a number, twice"):
         TextSource([text], classes=["+1", "1"])
     source = TextSource([text], classes=["+1", "1", "-1"], labels_as="text", index_base=1)
     assert next(source.batches(None, source.classes))[0].labels.tolist() == [1, 2, 0]

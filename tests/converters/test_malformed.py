@@ -28,9 +28,9 @@ NOT_UTF8 = (b"\xff", b"caf\xe9", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x8
 COLONS = ("1:2", ":", "a:b", "qid:3")
 # A line, the column of its fault, parts of the message about it with dots between, and options.
 REFUSED: list[tuple[str | bytes, int, str, dict[str, Any]]] = [
-    *((f"{label} 3:4", 1, f"'{label}' is where the label should be", {}) for label in COLONS),
-    (" 1:2 3:4", 2, "'1:2' is where the label should be; a line starts with its label", {}),
-    ("1,2 1:1", 1, "'1,2' is a label with a comma; multilabel=True reads several labels a row", {}),
+    *((f"{label} 3:4", 1, f"'{label}' has a colon, but a line must", {}) for label in COLONS),
+    (" 1:2 3:4", 2, "'1:2' has a colon, but a line must start with a label", {}),
+    ("1,2 1:1", 1, "'1,2' is a label with a comma; multilabel=True reads several labels per row", {}),
     *((f"{label} 1:1", 1, "is a label that is not UTF-8, or has a control", {}) for label in NO_LABELS),
     *((label + b" 1:1", 1, "is a label that is not UTF-8", {}) for label in NOT_UTF8),
     ("5.1,3.5,setosa", 1, "'5.1,3.5,setosa' is not ... looks like a table, such as CSV ... format='csv'", {}),
@@ -44,25 +44,25 @@ REFUSED: list[tuple[str | bytes, int, str, dict[str, Any]]] = [
     *((f"1 1:{value}", 3, "has a value that is not a finite decimal number", {}) for value in NO_VALUES),
     ("1 3:#1", 3, "'3:' has a value that is not", {}),
     (b"1 1:\xff", 3, "'1:\\\\xff' has a value", {}),
-    *((f"1 1:{value}", 3, "is too large for float32 ... try dtype='float64'", {}) for value in TOO_LARGE),
+    *((f"1 1:{value}", 3, "is too large for float32 ... use dtype='float64'", {}) for value in TOO_LARGE),
     ("1 1:1 2:1e400", 7, "'2:1e400' is too large for float64; on_error='skip'", DOUBLE),
     ("1 3:1 4:1 1:1", 11, "'1:1' has a lower index ... on_error='fix' sorts such rows, or on_error", {}),
-    ("1 3:0 3:1", 7, "'3:1' repeats the index ... on_error='fix' sums duplicates", {}),
-    ("1 0:1", 3, "'0:1' has index 0, but indices start at 1 here; check index_base=...", FROM_1),
+    ("1 3:0 3:1", 7, "'3:1' repeats the previous index ... on_error='fix' sums duplicates", {}),
+    ("1 0:1", 3, "'0:1' has index 0, but the indices of this input start at 1; check index_base=...", FROM_1),
     ("1 1:1e154 2:1e154", 1, "'1' begins a row whose squared norm overflows", DOUBLE),
     ("1 1:" + "x" * 10_000, 3, "'1:xxx", {}),
-    ("1,,2 1:1", 1, "'1,,2' has an empty label beside a comma", LISTS),
-    (",1 1:1", 1, "',1' has an empty label beside a comma", LISTS),
-    ("1, 1:1", 1, "'1,' has an empty label beside a comma", LISTS),
-    ("1,a:b 1:1", 1, "'1,a:b' is where the label should be", LISTS),
+    ("1,,2 1:1", 1, "'1,,2' has an empty label before or after a comma", LISTS),
+    (",1 1:1", 1, "',1' has an empty label before or after a comma", LISTS),
+    ("1, 1:1", 1, "'1,' has an empty label before or after a comma", LISTS),
+    ("1,a:b 1:1", 1, "'1,a:b' has a colon, but a line must", LISTS),
     ("1,\u2028 1:1", 1, "is a label that is not UTF-8, or has a control character", LISTS),
     (" 1,2 1:1", 2, "'1,2' has no colon", LISTS),  # the line begins with a blank, so it has no labels
-    ("1:1 2:1", 1, "a line starts with its label, and one without a label begins with a blank", LISTS),
+    ("1:1 2:1", 1, "a line must start with a label, or with a blank if it has no label", LISTS),
     ("1 1:1", 1, "'1' begins a row without qid:", GROUPS),
     ("1 qid:-1 1:1", 3, f"'qid:-1' is a qid outside 0..{2**63 - 1}", GROUPS),
     (f"1 qid:{2**63} 1:1", 3, "is a qid outside", GROUPS),
     (f"1 1:1 qid:{'9' * 5000}", 7, "is a qid outside", GROUPS),
-    ("1 qid:1 1:1 qid:1", 13, "'qid:1' is a second qid of its row", GROUPS),
+    ("1 qid:1 1:1 qid:1", 13, "'qid:1' is the second qid of its row", GROUPS),
 ]  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_duplicates_that_sum_too_high(tmp_path: Path) -> None:
     path.write_text("1 1:1\n2 1:3e38 1:3e38\n1 1:34028235677973366163753939545814\n")
     report = convert([path], tmp_path / "a.h5", on_error="fix")
     assert (report.n, report.skipped, report.repaired) == (2, 1, 0)
-    assert "line 2, column 1: '2' begins a row whose duplicates sum" in report.first_errors[0]
+    assert "line 2, column 1: '2' begins a row with a sum of duplicates too large" in report.first_errors[0]
 
 
 @pytest.mark.filterwarnings("ignore:.* is empty")

@@ -86,7 +86,7 @@ def test_files_are_joined_though_one_is_csc(cells) -> None:
     second.obs["type"] = second.obs["type"].cat.rename_categories({"T": "new"})
     first.write_h5ad("a.h5ad")
     second.write_zarr("b.zarr")
-    with pytest.warns(StreamsvmWarning, match="^20 of 40 features are not in all files and left out"):
+    with pytest.warns(StreamsvmWarning, match="^20 of 40 features are not in all files and are left out"):
         convert(["a.h5ad", "b.zarr"], "out.zarr", label="type", shuffle=False)
     wanted = anndata.concat([first, second], join="inner")[LABELLED]
     found, labels, names = stored("out.zarr")
@@ -111,7 +111,7 @@ def test_what_does_not_fit_in_memory_twice_is_refused_with_python_that_rewrites_
     new = {"sparse.npz": "by-rows.h5ad", "dense.npz": "X.npz", "c.h5ad": "c.h5ad"}
     for name, given in options.items():
         convert([name], "large.zarr", force=True, shuffle=False, **given)
-        with pytest.raises(PlanError, match=rf"{name}.*takes twice as many; in Python `.*` stores") as caught:
+        with pytest.raises(PlanError, match=rf"{name}.*needs twice as much .*run `.*` in Python") as caught:
             convert([name], "small.zarr", force=True, **few, **given)
         assert caught.value.needed_memory >= 2 * (X.nnz * 8 if name != "dense.npz" else X.toarray().nbytes)
         lines = str(caught.value).split("`")[1]
@@ -141,15 +141,15 @@ def test_what_cannot_be_converted_is_named(cells, X) -> None:
     refused: list[tuple[str, type[Exception], str, dict[str, Any]]] = [
         ("a.h5ad", SettingsError, "text does not apply to AnnData", {"text": "body"}),
         ("a.h5ad", SettingsError, "on_error does not apply to AnnData", {"on_error": "skip"}),
-        ("store.zarr", InputError, r"store\.zarr is a store already", {}),
-        ("several.h5ad", InputError, "holds several labels a row", {"label": "several"}),
+        ("store.zarr", InputError, r"store\.zarr is already a store", {}),
+        ("several.h5ad", InputError, "has several labels per row", {"label": "several"}),
         ("inf.h5ad", StoreError, f"row {row + 1}: a value is not finite", {"label": "type"}),
         ("inf.npz", StoreError, f"row {row + 1}: a value is not finite", {"labels": "y.txt"}),
         ("x.npz", SettingsError, "on_error does not apply to a .npz archive", {"on_error": "skip"}),
-        ("x.npz", InputError, "its labels are missing.*labels=.*label=", {}),
-        ("x.npz", InputError, "labels are given twice", {"label": "y", "labels": "y.txt"}),
+        ("x.npz", InputError, "matrix without labels.*labels=.*label=", {}),
+        ("x.npz", InputError, "label and labels cannot be combined", {"label": "y", "labels": "y.txt"}),
         ("objects.npz", InputError, "damaged or truncated .*pickle", {"label": "y"}),
-        ("wide.npz", InputError, "41 features, and store.zarr has 40", {"label": "y", "like": "store.zarr"}),
+        ("wide.npz", InputError, "41 features, but store.zarr has 40", {"label": "y", "like": "store.zarr"}),
     ]  # fmt: skip
     for name, error, words, options in refused:
         with pytest.raises(error, match=words) as caught:

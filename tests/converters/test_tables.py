@@ -176,19 +176,19 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", "x,y\n1,a\nnan,b\n", Y, InputError, "row 2: column 'x' has no value"),
     ("t.csv", "x,y\n1,a\n-inf,b\n", Y, InputError, "row 2: column 'x' has -inf, which is not finite"),
     ("t.csv", "x,y\n1,a\n1e39,b\n", Y, InputError, "row 2: column 'x' has 1e.39, which is too large for"),
-    ("t.csv", "x,y\n1,a\n2,b,c\n", Y, InputError, "table with commas: .*Expected 2 columns, got 3"),
+    ("t.csv", "x,y\n1,a\n2,b,c\n", Y, InputError, "table separated by commas: .*Expected 2 columns, got 3"),
     ("t.csv", "x,y\n1,a\n2\n", Y, InputError, "row 2: Expected 2 columns, got 1"),
     ("t.csv", "xy\n1,2\n2,3\n", Y, InputError, "row 1: Expected 1 columns, got 2"),
     ("t.csv", FIVE, LITTLE, InputError, "csv, row 250,002: column 'x' .* 'five'.*categorical='x'"),
     ("t.csv", "x,x,y\n1,2,a\n", Y, InputError, "several columns have the name 'x'"),
     ("t.csv", "x,z\n1,a\n", Y, InputError, "has no column 'y'; its columns are 'x', 'z'"),
-    ("t.csv", "", Y, InputError, "table with commas: Empty CSV file"),
+    ("t.csv", "", Y, InputError, "table separated by commas: Empty CSV file"),
     ("t.csv", "x,y\n", Y, InputError, "the input has no rows"),
-    ("t.csv", "x,y\n1,\n2,\n", Y, InputError, "the input has no rows; 2 have no label"),
+    ("t.csv", "x,y\n1,\n2,\n", Y, InputError, "the input has no rows; 2 rows have no label"),
     ("t.csv", "x,z,y\n1,,a\n2,,b\n", Y, InputError, "column 'z' has no value in any row.*drop='z'"),
     ("t.csv", "c,c=red,y\nred,1,a\nblue,2,b\n", Y, InputError, "two features would have the name 'c=red'"),
-    ("t.csv", "x,y\n1,a\x07b\n2,b\n", Y, InputError, "row 1: the class .* has a control character"),
-    ("t.csv", IDS, Y, InputError, "'id' has another value in each of 50 rows.*drop='id'.*text='id'"),
+    ("t.csv", "x,y\n1,a\x07b\n2,b\n", Y, InputError, "row 1: the name of class .* has a control character"),
+    ("t.csv", IDS, Y, InputError, "'id' has a different value in each of 50 rows.*drop='id'.*text='id'"),
     ("t.csv", "x,y\n1,Käse\n".encode("latin-1"), Y, InputError, r"t\.csv is not UTF-8 text.*iconv"),
     ("t.csv.gz", gzip.compress(SMALL.encode() * 999)[:-20], Y, InputError, "read as a table: Truncated"),
     ("t.csv.xz", lzma.compress(SMALL.encode()), Y, InputError, "is compressed by xz, .*decompress it first"),
@@ -200,7 +200,7 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", SMALL, {**Y, "on_error": "fix"}, SettingsError, "on_error"),
     ("t.csv", SMALL, {**Y, "bits": 4}, SettingsError, "bits"),
     ("t.csv", SMALL, {**Y, "text": "x", "drop": ["z"]}, SettingsError, "drop"),
-    ("t.csv", SMALL, {**Y, "text": "x", "missing": "mean"}, SettingsError, "missing needs columns"),
+    ("t.csv", SMALL, {**Y, "text": "x", "missing": "mean"}, SettingsError, "missing applies only"),
     ("t.csv", SMALL, {**Y, "text": "x", "analyzer": "words"}, SettingsError, "analyzer"),
     ("t.csv", SMALL, {**Y, "text": "x", "ngrams": (2, 1)}, SettingsError, "ngrams"),
     ("t.csv", SMALL, {**Y, "text": "x", "bits": 31}, SettingsError, "bits"),
@@ -226,7 +226,7 @@ def test_columns_of_other_types_are_refused(tmp_path: Path) -> None:
     for x, words in [
         (pa.array([time(12, 30)]), "'x' holds time64.*drop='x'"),
         (pa.array([[1.0]]), "'x' holds list"),
-        (pa.array(["1"]), "second.parquet: column 'x' holds string, where numbers are needed"),
+        (pa.array(["1"]), "second.parquet: column 'x' must have numbers, not string"),
     ]:
         bad = pa.table({"x": x, "v": x, "y": ["a"]})
         pq.write_table(pa.table({"x": [1.0], "v": [1.0], "y": ["a"]}) if "second" in words else bad, first)
@@ -272,7 +272,7 @@ def test_dates_of_every_type_are_days_and_years(tmp_path: Path) -> None:
         np.testing.assert_allclose(stored(tmp_path / "a.zarr")[0], wanted, rtol=1e-12)
         assert (report.missing_values, report.notes[0][:34]) == (2, "2 columns of numbers: 'when (days ")
     (tmp_path / "b.csv").write_text("when,zone,y\n2024-02-30,,a\n")
-    with pytest.raises(InputError, match=r"row 1: column 'when' holds dates: invalid value '2024-02-30'"):
+    with pytest.raises(InputError, match=r"row 1: column 'when' needs dates: invalid value '2024-02-30'"):
         convert([tmp_path / "b.csv"], tmp_path / "b.zarr", like=tmp_path / "a.zarr")
     as_category = convert([tmp_path / "t.csv"], tmp_path / "b.zarr", categorical="when", **options)
     assert as_category.d == 3 + 2
@@ -287,7 +287,7 @@ def test_columns_that_name_the_rows_are_no_features(frame: pd.DataFrame, tmp_pat
         frame.to_csv(tmp_path / name) if name == "t.csv" else cells.to_parquet(tmp_path / name)
         report = convert([tmp_path / name], tmp_path / "a.zarr", **AS_BEFORE)
         np.testing.assert_array_equal(stored(tmp_path / "a.zarr")[0], expected(frame))
-        assert report.notes[0] == f"columns that name the rows, and are no features: '{shown}'"
+        assert report.notes[0] == f"columns that name the rows and do not become features: '{shown}'"
     frame.set_index("zip").to_parquet(tmp_path / "t.parquet")  # which `categorical` asks for
     assert convert([tmp_path / "t.parquet"], tmp_path / "a.zarr", **AS_BEFORE).d == expected(frame).shape[1]
 
@@ -334,7 +334,7 @@ def test_a_field_that_appears_late_in_json_lines_is_an_error(tmp_path: Path) -> 
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match="a later line has a field, or a type of a value, that the first"):
+    with pytest.raises(InputError, match="a later line has a field, or a type of a value, that does not"):
         convert(path, tmp_path / "a.zarr", label="y", memory="64M")
     path.write_text("\n".join(json.dumps({"late": 0, **json.loads(line)}) for line in lines) + "\n")
     convert(path, tmp_path / "a.zarr", label="y", memory="64M")
@@ -347,7 +347,7 @@ def test_one_class_and_a_table_without_rows_are_warned_of(tmp_path: Path) -> Non
     (tmp_path / "b.csv").write_text("x,y\n")
     with pytest.warns(StreamsvmWarning, match=r"b\.csv has no rows"):
         report = convert([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "a.zarr", label="y")
-    one_class = "all rows have the label 'a': nothing can be learned from them"
+    one_class = "all rows have the label 'a', so there is nothing to learn"
     assert (report.n, report.n_classes, report.warnings) == (2, 1, (one_class,))
 
 

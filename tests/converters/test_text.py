@@ -44,13 +44,24 @@ def test_index_base_and_width(write: Callable[..., Path], tmp_path: Path) -> Non
 
 
 def test_nothing_to_store(write: Callable[..., Path], tmp_path: Path) -> None:
-    as_csv, narrow = "if .* is a table, give format='csv'", "line 2 has index 8, .* more than n_features=7"
+    as_csv, narrow = (
+        "if .* is a table, use format='csv'",
+        "line 2 has the largest index of the input, 8; .* more than n_features=7",
+    )
     for text, options, message in [
         ("", {}, "{path}: the input has no rows"),
         ("\n# nothing\n", {}, "{path}: the input has no rows"),
-        ("1 x\n", {"on_error": "skip"}, "{path}: .* no rows; all 1 were skipped: .*line 1, column 3"),
-        ("1\n2\n", {}, "no row of the input has a feature; if that is intended"),
-        ("x;y\n1;a\n2;b\n", {}, "no row of the input has a feature; if it is a table, give format='csv'"),
+        (
+            "1 x\n",
+            {"on_error": "skip"},
+            "{path}: .* no rows; rows skipped: 1, first error: .*line 1, column 3",
+        ),
+        ("1\n2\n", {}, "no row of the input has a feature; if this is intended"),
+        (
+            "x;y\n1;a\n2;b\n",
+            {},
+            "no row of the input has a feature; if the input is a table, use format='csv'",
+        ),
         ("x;y\n1;a\n", {"label": "y"}, f"does not apply to LIBSVM text; {as_csv}"),
         ("1 1:1\n1 1:1 8:1\n", {"n_features": 7}, narrow),
     ]:
@@ -133,5 +144,5 @@ def test_many_labels(write: Callable[..., Path], tmp_path: Path) -> None:
     with open_store(tmp_path / "a.h5") as store:
         rows, names = store.rows(0, 60_000), store.names(0, 60_000)
         assert [store.classes[code] for code in rows.labels] == [f"L{name % 50_000}" for name in names]
-    with pytest.raises(PlanError, match="different labels so far, too many for the memory limit"):
+    with pytest.raises(PlanError, match="different labels, too many for the memory limit"):
         convert([path], tmp_path / "b.h5", memory=2**22, chunk_nnz=1024)

@@ -155,7 +155,7 @@ def test_changed_text_is_refused(tmp_path: Path, packed: bool) -> None:
         (text, more.replace(b"1", b"2", 1), in_second, late, "b"),
     ):
         write(first, second)
-        with pytest.raises(InputError, match=f"{name} has changed"):
+        with pytest.raises(InputError, match=f"{name} ha(s|ve) changed since the run learned"):
             draw(TextSource(paths, memory=SMALL), place, known)
     write(text, more + b"L0 1:1\n")  # text after the place may change
     assert draw(TextSource(paths, memory=SMALL), in_second, late)[-2][0][-1] == ("L0", [(1, 1.0)])

@@ -147,7 +147,7 @@ def test_a_group_that_begins_twice_is_an_error(write: Write, tmp_path: Path) -> 
         with pytest.raises(InputError) as error:
             convert([first, second], tmp_path / "s.h5", **options)
         assert str(error.value).startswith(f"{second}, line 3: the group qid:8 begins again")
-        assert f"it began in {first}, line 4" in str(error.value)
+        assert f"it already began in {first}, line 4" in str(error.value)
         assert convert([first, third], tmp_path / "s.h5", **options).n_groups == 3
 
 
@@ -160,11 +160,11 @@ def test_numbers_of_groups_at_the_edges(write: Write, tmp_path: Path) -> None:
 
 def test_groups_that_the_memory_cannot_hold_are_an_error(write: Write, tmp_path: Path) -> None:
     path = write("".join(f"1 qid:{row} 1:1\n" for row in range(2000)))
-    with pytest.raises(PlanError, match="groups of rows so far, too many for the memory limit"):
+    with pytest.raises(PlanError, match="groups of rows, too many for the memory limit"):
         convert(path, tmp_path / "a.h5", groups=True, memory=2**17, chunk_nnz=64)
     path = write("1 qid:5 1:1 2:2 3:3\n" * 5000)
     reader = read_rows(path, classes=["1"], n_features=9, index_base=1, memory=2**16, groups="whole")
-    with pytest.raises(PlanError, match=r"the group qid:5 has .* rows so far, too many for the memory limit"):
+    with pytest.raises(PlanError, match=r"group qid:5 already has .* rows, too many for the memory limit"):
         list(reader)
 
 
@@ -217,17 +217,17 @@ def test_refused_weights(write: Write, tmp_path: Path) -> None:
     text = write("1 1:1\n2 1:1\n3 1:1\n")
     np.save(tmp_path / "w.npy", np.ones(3))
     for content, reason in [
-        ("1\nx\n1\n", "line 2 is 'x'; there must be a line for each row, with one weight, a number"),
-        ("1\n-1\n1\n", "line 2 is '-1'; there must"),
-        ("1\nnan\n1\n", "line 2 is 'nan'; there must"),
-        ("1\n1\n-inf\n", "line 3 is '-inf'; there must"),
-        ("1\n1_0\n1\n", "line 2 is '1_0'; there must"),
-        ("1\n\n1\n1\n", "line 2 is ''; there must"),
-        ("1\n1 1\n1\n", "line 2 is '1 1'; there must"),
+        ("1\nx\n1\n", "line 2 is 'x'; the file must have one line for each row, with a weight, a number"),
+        ("1\n-1\n1\n", "line 2 is '-1'; the file must have"),
+        ("1\nnan\n1\n", "line 2 is 'nan'; the file must have"),
+        ("1\n1\n-inf\n", "line 3 is '-inf'; the file must have"),
+        ("1\n1_0\n1\n", "line 2 is '1_0'; the file must have"),
+        ("1\n\n1\n1\n", "line 2 is ''; the file must have"),
+        ("1\n1 1\n1\n", "line 2 is '1 1'; the file must have"),
         ("1 " * 2**20, "line 1 is '1 1 "),
-        ("1\n1\n", "line 3 is missing; there must"),
+        ("1\n1\n", "line 3 is missing; the file must have"),
         ("", "line 1 is missing"),
-        ("1\n1\n1\n1\n", "line 4 comes after the last of the 3 rows; there must"),
+        ("1\n1\n1\n1\n", "line 4 comes after the last of the 3 rows; the file must have"),
         ("1\n1\n1\n\n", "line 4 comes after the last of the 3 rows"),
         (tmp_path / "missing", "missing cannot be read"),
         (tmp_path / "a.h5", "is both input and output"),
@@ -239,5 +239,5 @@ def test_refused_weights(write: Write, tmp_path: Path) -> None:
         assert str(error.value).startswith(str(weights))
         assert reason in str(error.value)
         assert not (tmp_path / "a.h5").exists()
-    with pytest.raises(InputError, match=r"standard input \(-\) is given for rows and for weights"):
+    with pytest.raises(InputError, match=r"standard input \(-\) is used twice"):
         convert("-", tmp_path / "a.h5", weights="-")

@@ -157,7 +157,7 @@ class Trial:
                 # Killed after the new store took its place: it is whole, and the next run says so.
                 ended = self.launcher(*command, cwd=self.folder)
                 assert ended.code == 1
-                assert "is there already" in ended.err
+                assert "already exists" in ended.err
                 assert [path.name for path in self.folder.iterdir()] == [self.variant.store]
                 command.append("--force")
         assert result(self.launcher(*command, cwd=self.folder))["fingerprint"] == self.reference.fingerprint

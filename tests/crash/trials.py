@@ -126,7 +126,7 @@ class Trial:
         if again[0] == "fit" and (self.at / "run/run.json").exists():
             again = ("resume", "run", "--json")
         done = self.run(*again)
-        if again[0] == "convert" and "is there already" in done.err:  # failed after it was in its place
+        if again[0] == "convert" and "already exists" in done.err:  # failed after it was in its place
             done = self.run(*again, "--force")
         assert (done.code, done.err) == (0, ""), about
         assert parts(self.at, self.case.made) == self.made, about

@@ -91,10 +91,10 @@ def test_sparse_matrices_whose_arrays_do_not_fit_together_are_refused() -> None:
         for wrong in (-1, size, size + 10**8):
             X = sp.csr_array(values(0.2)).asformat(kind)
             (X.coords[1] if kind == "coo" else X.indices)[7] = wrong
-            with pytest.raises(InputError, match="X is a sparse matrix with wrong arrays: "):
+            with pytest.raises(InputError, match="X is a sparse matrix with inconsistent arrays: "):
                 as_matrix(X, FLOAT32)
     for at, wrong in (0, 1), (5, 10**8), (20, 41), (3, -2):
         X = sp.csr_array(values(0.2))
         X.indptr[at] = wrong
-        with pytest.raises(InputError, match="X is a sparse matrix with wrong arrays: "):
+        with pytest.raises(InputError, match="X is a sparse matrix with inconsistent arrays: "):
             as_matrix(X, FLOAT32)

@@ -233,5 +233,5 @@ def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
             blocks_like(classes=["a", "b"])
         with pytest.raises(StoreError, match="12 features"):
             blocks_like(n_features=11)
-        with pytest.raises(StoreError, match="counts features from 1"):
+        with pytest.raises(StoreError, match="counts features from 1, but the model from 0"):
             blocks_like(index_base=0)

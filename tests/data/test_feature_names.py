@@ -32,7 +32,7 @@ def test_missing_and_unknown_names_are_counted() -> None:
     model = [f"g{j}" for j in range(100)]
     match = match_features([f"h{j}" for j in range(5)] + model[:4:-1], model, "data")
     assert match.columns.tolist() == [-1] * 5 + list(range(99, 4, -1))
-    for words in "data: 95 of the 100", "5 are missing and taken as 0 ('g0',", "5 are unknown", "('h0',":
+    for words in "data: 95 of the 100", "5 are missing and count as 0 ('g0',", "5 data features", "('h0',":
         assert words in str(match.message)
     match = match_features([*model, "new\nline"], model, "data")
     assert match.columns.tolist() == [*range(100), -1]
@@ -44,7 +44,7 @@ def test_few_names_in_common_are_a_warning_and_none_is_an_error() -> None:
     for known, rare in (51, False), (50, False), (49, True), (1, True):
         match = match_features(model[:known], model, "data")
         assert f"{known} of the 100 features" in str(match.message)
-        assert ("may be worth little" in str(match.message)) == rare
+        assert ("may be unreliable" in str(match.message)) == rare
     with pytest.raises(FeatureError, match="data has none of the 100 features of the model"):
         match_features(["h0", "h1"], model, "data")
 
@@ -55,7 +55,7 @@ def test_few_non_zeros_in_known_features_are_a_warning_with_the_share() -> None:
     for data, indices in ((X.data, X.indices), (X.toarray().ravel(), None)):
         rows = Rows(data, indices, np.zeros(51, np.int64), none, none)
         FeatureMatch(np.r_[range(8), [-1] * 32]).warn(rows, "X")  # a fifth: no warning, which is an error
-        with pytest.warns(StreamsvmWarning, match=f"X: only {share:.2%} of the non-zeros are in features"):
+        with pytest.warns(StreamsvmWarning, match=f"X: only {share:.2%} of the non-zeros belong to features"):
             FeatureMatch(np.r_[1, 0, [-1] * 38]).warn(rows, "X")
 
 
@@ -94,7 +94,7 @@ def test_numbers_of_columns_are_no_names() -> None:
 
 
 def test_names_that_occur_again_are_numbered_as_anndata_does() -> None:
-    with pytest.warns(StreamsvmWarning, match=r"data: names that several features share: 2 \('b', 'c'\)"):
+    with pytest.warns(StreamsvmWarning, match=r"data: feature names are repeated \(2: 'b', 'c'\)"):
         assert feature_names("abbccd", "data") == ["a", "b", "b-1", "c", "c-1", "d"]
     for words in ("a a a-1 a a-1 b", "a-1 a a", "a b b-1 b b-1 b-1-1"):
         names = words.split()

@@ -59,7 +59,7 @@ def test_a_part_has_the_same_rows_in_text_a_store_and_memory(tmp_path: Path) -> 
     for path in (tmp_path / "a.zarr", tmp_path / "run/data.zarr", make_store(tmp_path / "b.h5", X, labels)):
         with open_store(path) as store:
             rows = np.sort(store.names(0, N)[part_of(store, 1, 5)])
-            with pytest.raises(PlanError, match="holding out rows takes 4,000 bytes"):
+            with pytest.raises(PlanError, match="holding out rows needs 4,000 bytes"):
                 held_out_part("1/5", store, 3999)
         np.testing.assert_array_equal(rows, np.flatnonzero(held_out(labels, 1, 5)))
 

@@ -65,16 +65,16 @@ def test_one_label_a_row_as_a_list_is_plain(plain: list[Any]) -> None:
 
 
 BAD: list[tuple[Any, str]] = [
-    ([["a"], ["b"], ["c"]], "X has 4 rows, and y the labels of 3"),
+    ([["a"], ["b"], ["c"]], "X has 4 rows, but y has labels for 3"),
     ([["a"], ["b", None], ["c"], []], r"y\[1\] has a label that is missing"),
     ([["a"], ["b"], ["c"], [float("nan"), 1.0]], r"y\[\d\] has a label that is missing"),
-    ([["a"], ["b"], "c", []], r"y\[2\] is 'c', where other rows have lists of labels"),
-    ([[0, 1], [1, 0], [0, 0], [1, 1]], r"y\[2\] has a label twice; an indicator is given as an array"),
-    ([[0, 1], [1, 0], [0, 1], [1, 0]], "every row has all 2 labels; give an indicator as an array"),
-    ([[], [], [], []], "y has no label; training needs two classes or more"),
-    ([["a", "b\n"], [], [], []], "a control character in its name"),
-    (np.ones((4, 1)), r"y the shape \(4, 1\); give one label for each row"),
-    (5, "y the shape"),
+    ([["a"], ["b"], "c", []], r"y\[2\] is 'c', but other rows have lists of labels"),
+    ([[0, 1], [1, 0], [0, 0], [1, 1]], r"y\[2\] repeats a label; .*pass an indicator matrix as an array"),
+    ([[0, 1], [1, 0], [0, 1], [1, 0]], "every row has all 2 labels; pass an indicator matrix as an array"),
+    ([[], [], [], []], "y has no label; training needs at least two classes"),
+    ([["a", "b\n"], [], [], []], "has a control character"),
+    (np.ones((4, 1)), r"y has the shape \(4, 1\); pass one label per row"),
+    (5, "y has the shape"),
 ]
 
 

@@ -28,13 +28,13 @@ def counts() -> tuple[sp.csr_array, np.ndarray]:
 
 
 DIFFERENCES: list[tuple[list[float], tuple[bool, float], str | None]] = [
-    ([1, 2, 50], (False, 8.0), "whole numbers, up to 50, as counts are"),
-    ([1, 2, -50], (False, 8.0), "whole numbers, up to 50, as counts are"),
+    ([1, 2, 50], (False, 8.0), "whole numbers, up to 50, like counts"),
+    ([1, 2, -50], (False, 8.0), "whole numbers, up to 50, like counts"),
     ([1, 2, 8], (False, 8.0), None),  # some logarithms are whole numbers
     ([0.5, 90], (False, 8.0), None),
     ([*range(2000), 0.5], (False, 8.0), None),
     ([1, 90], (True, 8.0), None),
-    ([0.5, 1], (True, 8.0), "those of the training data were"),
+    ([0.5, 1], (True, 8.0), "had only whole numbers"),
     ([], (True, 8.0), None),
     ([7], (True, 0.0), None),
 ]
@@ -57,7 +57,7 @@ def test_other_values_are_a_warning_in_every_use(
     data = {"counts": X, "logs": X.log1p()}
     stores = {name: make_store(tmp_path / f"{name}.h5", values, labels) for name, values in data.items()}
     other = "logs" if trained_on == "counts" else "counts"
-    words = "not all values are whole" if other == "logs" else "as counts are"
+    words = "some values have fractions" if other == "logs" else "like counts"
     facts: dict[str, Any] = {"passes": 2, "transform": transform}
     with warnings.catch_warnings(action="error"):
         fit(stores[trained_on], out=tmp_path / "run", valid=stores[trained_on], **facts)

@@ -50,7 +50,7 @@ def test_liblinear_predicts_our_labels(tmp_path: Path, k: int, settings: dict) -
 def test_labels_that_are_no_numbers_are_numbered_and_come_back(tmp_path: Path) -> None:
     classes = ["cat", "dog", "ä b"]
     model, X = trained(3, labels=classes)
-    with pytest.warns(StreamsvmWarning, match="'cat' is 0, and the file with the suffix .labels has"):
+    with pytest.warns(StreamsvmWarning, match="'cat' becomes 0; the file with the suffix .labels lists"):
         done = export_model(model, tmp_path / "m.txt")
     assert done.numbers == {"cat": 0, "dog": 1, "ä b": 2}
     assert (tmp_path / "m.txt.labels").read_text() == "0\tcat\n1\tdog\n2\tä b\n"
@@ -63,7 +63,7 @@ def test_labels_that_are_no_numbers_are_numbered_and_come_back(tmp_path: Path) -
 def test_a_model_whose_text_counts_from_0_counts_from_1_with_a_warning(tmp_path: Path) -> None:
     model, X = trained(3)
     model.record["index_base"] = 0
-    with pytest.warns(StreamsvmWarning, match="feature j of the text is j \\+ 1"):
+    with pytest.warns(StreamsvmWarning, match="feature j becomes j \\+ 1"):
         export_model(model, tmp_path / "m.model")
     theirs = their_labels(tmp_path / "m.model", write_text(tmp_path / "rows", X, base=1))
     clear = clear_rows(model, X)
@@ -74,11 +74,11 @@ def test_labels_that_are_spelled_otherwise_come_back(tmp_path: Path) -> None:
     """LIBLINEAR writes 1 for 1.0; a file of labels is replaced like the model, or goes."""
     X, y = make_problem(90, 8, 3)
     model = streamsvm.fit(X, y.astype(float).astype(str), passes=1)
-    with pytest.warns(StreamsvmWarning, match="'0.0' is 0, and the file"):
+    with pytest.warns(StreamsvmWarning, match="'0.0' becomes 0; the file"):
         export_model(model, tmp_path / "m.txt")
     assert (tmp_path / "m.txt.labels").read_text() == "0\t0.0\n1\t1.0\n2\t2.0\n"
     (tmp_path / "m.txt").unlink()
-    with pytest.raises(ModelError, match=r"m\.txt\.labels is there already"):
+    with pytest.raises(ModelError, match=r"m\.txt\.labels already exists"):
         export_model(model, tmp_path / "m.txt")
     export_model(streamsvm.fit(X, y, passes=1), tmp_path / "m.txt", force=True)
     assert not (tmp_path / "m.txt.labels").exists()

@@ -98,11 +98,11 @@ def test_what_cannot_be_read_in_parts_is_refused(model: Model, tmp_path: Path) -
     anndata.AnnData(var=cells().var, layers={"twice": 2 * X}).write_h5ad(tmp_path / "none.h5ad")
     refusals: list[tuple[str, dict[str, Any], type, str]] = [
         ("nan.h5ad", {}, ModelError, r"X\[33, 5\] \('g2'\): nan is not finite"),
-        ("nan.h5ad", {"y": Y}, ModelError, "y and groups .* backed by a file; .* obs with label=.*to_memory"),
+        ("nan.h5ad", {"y": Y}, ModelError, "groups .* file-backed AnnData; .* obs with label=.*to_memory"),
         ("nan.h5ad", {"layer": "thrice"}, InputError, "X has no layer 'thrice'"),
-        ("csc.h5ad", {}, ModelError, r"X is CSC, .* in blocks; give X.to_memory\(\)"),
-        ("none.h5ad", {}, ModelError, "without the matrix X; name another with layer="),
-        ("csc.h5ad", {"raw": True}, ModelError, r"X is CSC, .* in blocks; give X.to_memory\(\)"),
+        ("csc.h5ad", {}, ModelError, r"X is CSC, .* in blocks; pass X.to_memory\(\)"),
+        ("none.h5ad", {}, ModelError, "without the matrix X; name another matrix with layer="),
+        ("csc.h5ad", {"raw": True}, ModelError, r"X is CSC, .* in blocks; pass X.to_memory\(\)"),
     ]
     for name, options, error, match in refusals:
         data = anndata.read_h5ad(tmp_path / name, backed="r")

@@ -129,8 +129,8 @@ def test_labels_in_lines_are_spelled_as_those_of_the_training_data(folder: Path)
 def test_what_the_model_does_not_know_is_a_warning(folder: Path) -> None:
     Path("new.txt").write_text("0 1:1 9:2\n7 2:1 " + " ".join(f"{j}:1" for j in range(10, 30)))
     little = "new.txt: only 8.70% of the non-zeros"
-    words = [little, "left out values of features unknown to the model (21 in all)"]
-    unknown = "labels unknown to the model, counted as wrong (rows: 1)"
+    words = [little, "left out values of features unknown to the model (21 in total)"]
+    unknown = "labels unknown to the model count as wrong (rows: 1)"
     for call, expected in (predict, words), (evaluate, [*words, unknown]):
         with pytest.warns(StreamsvmWarning) as caught:
             call("model", "new.txt")
@@ -156,19 +156,19 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
     refusals: list[tuple[str, dict[str, Any], type, str]] = [
         *(("a.txt", {option: "y.npy"}, SettingsError, f"{option} does not apply to LIBSVM text")
           for option in ("label", "labels", "layer", "obsm")),
-        ("a.npy", {}, InputError, "its labels are missing"),
-        ("a.npy", {"labels": "y.npy", "multilabel": True}, SettingsError, "multilabel says how a file is"),
-        ("wide.npz", {}, InputError, "its labels are missing"),
-        ("narrow.npy", {"labels": "y.npy"}, StoreError, "narrow.npy has 7 features, the model 8"),
-        ("wide.npz", {"labels": "y.npy"}, InputError, "wide.npz has 16 features, and the model has 8"),
-        ("a.zarr", {}, InputError, "its labels are missing"),
-        ("a.zarr", {"label": "y"}, InputError, "a.zarr is one array, and has no labels 'y'; give them"),
-        ("a.zarr", {"labels": "short.npy"}, InputError, r"values of shape \(59,\) for the 60 rows"),
-        ("a.zarr", {"labels": "y.npy", "layer": "counts"}, StoreError, "a matrix has nothing beside it"),
+        ("a.npy", {}, InputError, "matrix without labels"),
+        ("a.npy", {"labels": "y.npy", "multilabel": True}, SettingsError, "multilabel determines"),
+        ("wide.npz", {}, InputError, "matrix without labels"),
+        ("narrow.npy", {"labels": "y.npy"}, StoreError, "narrow.npy has 7 features, but the model has 8"),
+        ("wide.npz", {"labels": "y.npy"}, InputError, "wide.npz has 16 features, but the model has 8"),
+        ("a.zarr", {}, InputError, "matrix without labels"),
+        ("a.zarr", {"label": "y"}, InputError, "a.zarr is a single array, which has no labels 'y'; specify"),
+        ("a.zarr", {"labels": "short.npy"}, InputError, r"has the shape \(59,\), but .* has 60 rows"),
+        ("a.zarr", {"labels": "y.npy", "layer": "counts"}, StoreError, "a matrix file has no layers"),
         ("flat.zarr", {}, StoreError, r"flat.zarr: array X has shape \(60,\), expected two axes"),
         ("complex.zarr", {}, StoreError, "does not hold numbers of a supported type"),
         ("absent.txt", {}, InputError, "absent.txt cannot be read: No such file"),
-        ("absent.npy", {"labels": "y.npy"}, StoreError, "absent.npy: nothing is there"),
+        ("absent.npy", {"labels": "y.npy"}, StoreError, "absent.npy does not exist"),
     ]  # fmt: skip
     for data, options, error, match in refusals:
         with pytest.raises(error, match=match):
@@ -233,7 +233,7 @@ def test_a_model_of_hashed_text_scores_texts(
     assert evaluate(model, texts, y).accuracy == evaluate(model, "texts.csv").accuracy == accuracy
     temperature = calibrate(model, "texts.csv").temperature
     assert calibrate(model, texts, y).temperature == pytest.approx(temperature, rel=1e-12)
-    with pytest.raises(ModelError, match=r"X\[1\]: None is no text"):
+    with pytest.raises(ModelError, match=r"X\[1\]: None is not text"):
         model.predict(["a", None])
     with pytest.raises(InputError, match=r"absent\.csv cannot be read"):
         predict(model, ["texts.csv", "absent.csv"])
@@ -269,10 +269,10 @@ def test_invalid_rows_are_an_error_or_left_out_with_a_warning(folder: Path) -> N
     fit("a.zarr", out="run", passes=2, C=1.0)
     with pytest.raises(InputError, match=r"bad\.txt, line 4"):
         evaluate("run", "bad.txt")
-    with pytest.warns(StreamsvmWarning, match=r"invalid \(1 in all, the first: bad.txt, line 4"):
+    with pytest.warns(StreamsvmWarning, match=r"invalid rows \(1 in total, first error: bad.txt, line 4"):
         found = evaluate("run", "bad.txt", on_error="skip")
     assert (found.n, found.accuracy) == (len(X), evaluate("run", "a.txt").accuracy)
-    with pytest.raises(SettingsError, match="on_error says how a file is read"):
+    with pytest.raises(SettingsError, match="on_error determines how text and tables are read"):
         evaluate("run", "a.zarr", on_error="skip")
     with pytest.raises(SettingsError, match="format must be"):
         predict("run", "a.txt", format="xml")

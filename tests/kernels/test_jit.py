@@ -30,7 +30,7 @@ USE = """
 from small import code
 print(code.triple(14), len(code.triple.stats.cache_hits))
 """
-NOT_KEPT = "compiled code cannot be kept"
+NOT_CACHED = "compiled code cannot be cached"
 DROP_FROM_BOUNDING_SET, CAP_DAC_OVERRIDE = 24, 1
 
 
@@ -191,14 +191,14 @@ def test_where_nothing_can_be_written_each_start_compiles_with_one_warning(
 ) -> None:
     for _ in range(2):
         said = run_sealed(sealed, "0", cwd=tmp_path)
-        assert NOT_KEPT in said
+        assert NOT_CACHED in said
         assert "NUMBA_CACHE_DIR" in said
         assert "locator" not in said
 
 
 def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> None:
     full = {"before": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))}
-    assert use(small, tmp_path / "cache", warning=NOT_KEPT, **full) == ["42", "0"]
+    assert use(small, tmp_path / "cache", warning=NOT_CACHED, **full) == ["42", "0"]
 
 
 # -- another Numba ---------------------------------------------------------------------------------
@@ -207,4 +207,4 @@ def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> 
 def test_with_other_private_names_of_numba_nothing_stale_is_loaded(small: Path, tmp_path: Path) -> None:
     program = f"import numba\nfrom numba.core import caching\ndel caching.Cache._index_key\n{USE}"
     for _ in range(2):
-        assert use(small, tmp_path / "cache", program, NOT_KEPT) == ["42", "0"]
+        assert use(small, tmp_path / "cache", program, NOT_CACHED) == ["42", "0"]

@@ -171,7 +171,7 @@ def rows_folder(tmp_path: Path) -> Path:
     return save_few_rows(tmp_path / "rows", few_rows(70))
 
 
-NO_MATRIX = r"indptr\.npy is damaged: with coef-indices\.npy it is no matrix"
+NO_MATRIX = r"indptr\.npy is damaged: with coef-indices\.npy, it does not describe a matrix"
 NO_ROWS = r"coef-rows\.npy is damaged: it does not list"
 ENTRY = "an entry is missing, or has the wrong type"
 
@@ -202,13 +202,13 @@ def test_a_record_that_does_not_fit_is_refused(folder: Path, rows_folder: Path) 
         (folder, {"crc32": 5}, "crc32 must be an object"),
         (folder, {"crc32": {"coef-data.npy": 5}}, "data.npy is damaged: its checksum"),
         (folder, {"crc32": {}}, ENTRY),
-        (folder, {"n_features": D - 1}, "not the array"),
-        (folder, {"classes": ["a", "b"]}, "no matrix of 2 classes"),
-        (rows_folder, {"layout": "dense"}, "not the array"),
+        (folder, {"n_features": D - 1}, "not an array"),
+        (folder, {"classes": ["a", "b"]}, "does not describe a matrix of 2 classes"),
+        (rows_folder, {"layout": "dense"}, "not an array"),
         (rows_folder, {"layout": "csr"}, ENTRY),
         (rows_folder, {"n_features": 19_999}, NO_ROWS),
-        (rows_folder, {"classes": ["a", "b"]}, "not the array"),
-        (rows_folder, {"stored_dtype": "float16"}, "not the array"),
+        (rows_folder, {"classes": ["a", "b"]}, "not an array"),
+        (rows_folder, {"stored_dtype": "float16"}, "not an array"),
         (rows_folder, {"stored_dtype": "float64"}, ENTRY),
         (rows_folder, {"stored_dtype": "O"}, ENTRY),
     ]:

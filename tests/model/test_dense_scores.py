@@ -79,9 +79,9 @@ def test_dense_rows_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> Non
     [(rows, names)] = RowsToScore(model).read(rows_of(X))
     assert rows.dense
     assert names.tolist() == list(range(1, N + 1))
-    with pytest.raises(ModelError, match=f"the data has {D - 1} features, the model {D}"):
+    with pytest.raises(ModelError, match=f"the data has {D - 1} features, but the model has {D}"):
         list(RowsToScore(model).read(rows_of(np.ascontiguousarray(X[:, 1:]))))
-    with pytest.raises(ModelError, match=f"{D - 1} features, the model {D}"):
+    with pytest.raises(ModelError, match=f"{D - 1} features, but the model has {D}"):
         list(model.scores(rows_of(np.ascontiguousarray(X[:, 1:]))))
     X[4, 5] = np.nan
     with pytest.raises(ModelError, match="row 5 of the data: the value nan is not finite"):

@@ -73,7 +73,7 @@ def test_anndata_is_evaluated_without_a_label(folder: Path, run: str) -> None:
     assert streamsvm.evaluate(folder / run, folder / "other.h5ad", label="kind").accuracy == right
     for data, options, error, words in (
         (folder / "query.h5ad", {"label": "donor"}, StoreError, "none of the model's classes"),
-        (folder / "other.h5ad", {}, StoreError, r"obs has no column 'type'; it has .*kind.*label"),
+        (folder / "other.h5ad", {}, StoreError, r"obsm has an entry 'type'; .*are .*kind.*label"),
         (query, {}, InputError, "obs has no column 'type'"),
     ):
         with pytest.raises(error, match=words):

@@ -175,25 +175,25 @@ def test_data_that_cannot_calibrate_is_refused_and_changes_nothing(tmp_path: Pat
     before = (folder / format.MODEL_JSON).read_bytes()
     rows = as_rows(X, LABELS)
     cases: list[tuple[Any, Any, type[Exception], str]] = [
-        (X, np.full(N, 99), ModelError, "none of the 150 rows has a label that the model knows"),
+        (X, np.full(N, 99), ModelError, "the model knows no label of the 150 rows"),
         (X[:0], [], ModelError, "no rows"),
         ([], None, ModelError, "no rows"),
         (iter([rows]), None, InputError, "an iterator can be read only once"),
         (X, None, InputError, "y is missing"),
-        ([rows], LABELS, SettingsError, "y is for the labels of a matrix"),
-        (X[:, 1:], LABELS, ModelError, "7 features, the model 8"),
-        (X, [["0", "1"], *[["2"]] * (N - 1)], ModelError, "probabilities are of one label a row"),
+        ([rows], LABELS, SettingsError, "y applies only to a matrix"),
+        (X[:, 1:], LABELS, ModelError, "7 features, but the model has 8"),
+        (X, [["0", "1"], *[["2"]] * (N - 1)], ModelError, "calibration needs one label per row"),
     ]
     for data, y, error, message in cases:
         for of in (model, folder):
             with pytest.raises(error, match=message):
                 calibrate(of, data, y)
     for scale in (1e-200, 1e-110, 1e110, 1e200):
-        with pytest.raises(ModelError, match="too large or too small to calibrate; scale the values"):
+        with pytest.raises(ModelError, match="too large or too small for calibration; scale the values"):
             calibrate(make_model(scale=scale), X, LABELS)
     assert model.temperature is None
     assert (folder / format.MODEL_JSON).read_bytes() == before
-    with pytest.raises(ModelError, match="nothing is there"):
+    with pytest.raises(ModelError, match=r"nothing.* does not exist; check the path"):
         calibrate(tmp_path / "nothing", X, LABELS)
 
 
@@ -216,7 +216,7 @@ def test_a_separable_hold_out_is_fitted_with_smoothed_labels(n: int, n_classes: 
     scores = rng.uniform(-1, 1, size=(n, n_classes))
     scores[np.arange(n), labels] = 1.1
     model = Model(np.eye(n_classes), {"classes": [str(c) for c in range(n_classes)]})
-    with pytest.warns(StreamsvmWarning, match=rf"no row .* wrongly \(of {n}\)"):
+    with pytest.warns(StreamsvmWarning, match=rf"all {n} hold-out rows are predicted correctly"):
         found = calibrate(model, scores, labels)
     assert_best(found.temperature, scores, (n * np.eye(n_classes)[labels] + 1) / (n + n_classes))
 
@@ -226,11 +226,11 @@ def test_scores_that_say_nothing_give_nearly_equal_probabilities() -> None:
     lowest = scores_of(model).argmin(axis=1)
     repeated = X[np.repeat(np.arange(N), K)], np.tile(np.arange(K), N)  # each row once with each label
     for rows, labels in (X, lowest), repeated, (X[[3]], lowest[[3]]):
-        with pytest.warns(StreamsvmWarning, match="the scores say nothing about the labels"):
+        with pytest.warns(StreamsvmWarning, match="the scores are unrelated to the labels"):
             found = calibrate(model, rows, labels)
         assert 0 < found.temperature < np.inf
         np.testing.assert_allclose(model.predict_proba(X), 1 / K, rtol=0.02)
-    with pytest.warns(StreamsvmWarning, match="the scores say nothing about the labels"):
+    with pytest.warns(StreamsvmWarning, match="the scores are unrelated to the labels"):
         found = calibrate(model, 0 * X, LABELS)
     assert (found.temperature, found.log_loss) == (1, pytest.approx(np.log(K)))
 
@@ -277,7 +277,7 @@ def test_a_temperature_lasts_as_long_as_the_coefficients(run: Path) -> None:
 def test_a_model_that_was_replaced_meanwhile_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     make_model().save(folder)
-    with pytest.raises(ModelError, match="was replaced by another model meanwhile"):
+    with pytest.raises(ModelError, match="was replaced during calibration; calibrate the new model"):
         calibrate(folder, X, LABELS, progress=lambda *_: make_model(scale=2.0).save(folder))
     np.testing.assert_array_equal(load_model(folder).coef_, make_model(scale=2.0).coef_)
     assert load_model(folder).temperature is None
@@ -291,7 +291,7 @@ def test_evaluate_measures_probabilities(temperature: float) -> None:
     model = make_model(probability_temperature=temperature)
     labels = LABELS.copy()
     labels[::7] = -1
-    with pytest.warns(StreamsvmWarning, match="unknown to the model, counted as wrong"):
+    with pytest.warns(StreamsvmWarning, match="unknown to the model count as wrong"):
         found = evaluate(model, [as_rows(X[:50], labels[:50]), as_rows(X[50:], labels[50:])])
     known = labels >= 0
     expected, y = softmax(scores_of(model) / temperature, axis=1)[known], labels[known]

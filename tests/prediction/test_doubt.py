@@ -73,7 +73,7 @@ def test_rows_below_the_threshold_get_another_label(model: Model, tmp_path: Path
     assert set(numbered.predict(rows, unknown=0.9, unknown_label=-1).tolist()) == {-1, 0, 1, 2, 3, 4}
 
 
-@pytest.mark.filterwarnings("ignore:the data. labels unknown to the model")
+@pytest.mark.filterwarnings("ignore:the data. rows with labels unknown to the model")
 def test_evaluate_says_and_draws_what_the_thresholds_do_to_other_rows(model: Model, tmp_path: Path) -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     from streamsvm import plot
@@ -127,16 +127,16 @@ def test_refusals(model: Model, tmp_path: Path) -> None:
     calibrate(model, X[300:], NAMES[300:])
     model.save(tmp_path / "model")
     of_accuracy = "unknown must be an accuracy between 0 and 1, such as 0.95, not"
-    needs_run = r"without data, .* a run that held out rows and kept them; .* `fit\(hold_out='1/10'\)`"
+    needs_run = r"without data, .* a run that kept its hold-out rows; .* `fit\(hold_out='1/10'\)`"
     cases: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
-        (predict, "held", {"unknown": 0.9}, ModelError, r"was calibrated; `calibrate\(\.\.\.\)` does it"),
+        (predict, "held", {"unknown": 0.9}, ModelError, r"calibrated model; .* `calibrate\(\.\.\.\)`, on"),
         (predict, "model", {"unknown": 0.999}, ModelError, "no threshold reaches an accuracy of 0.999"),
-        (predict, "model", {"unknown": 0.9, "unknown_label": NAMES[0]}, SettingsError, "must be no class"),
+        (predict, "model", {"unknown": 0.9, "unknown_label": NAMES[0]}, SettingsError, "must not be a class"),
         *((predict, "model", {"unknown": each}, SettingsError, of_accuracy) for each in (0, 1, True, "0.9")),
-        *((predict, "model", {"unknown": 0.9, name: 2}, SettingsError, "gives several labels a row")
+        *((predict, "model", {"unknown": 0.9, name: 2}, SettingsError, "gives several labels per row")
           for name in ("top_k", "threshold")),
         *((calibrate, of, {}, RunError, needs_run) for of in ("model", "run", "online", "gone")),
-        *((calibrate, "held", {name: "x"}, SettingsError, f"{name} is for data") for name in ("label", "y")),
+        *((calibrate, "held", {name: "x"}, SettingsError, f"{name} applies only") for name in ("label", "y")),
         (calibrate, "held", {}, RunError, "has changed since the run was started"),
     ]  # fmt: skip
     for call, of, options, error, words in cases:

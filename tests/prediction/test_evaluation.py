@@ -39,7 +39,7 @@ def test_measures_and_tables_equal_those_of_scikit_learn(occurring: int, unknown
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = evaluate(model, batches, top_k=(1, 2, 5, 100))
-    words = "unknown to the model, counted as wrong (rows: 50)"
+    words = "unknown to the model count as wrong (rows: 50)"
     assert [words in str(each.message) for each in caught] == [True] * (unknown > 0)
     assert found.n == 150
     assert found.accuracy == found.micro_f1 == pytest.approx((labels == predicted).mean())
@@ -96,15 +96,15 @@ def test_data_and_settings_that_do_not_apply_are_refused() -> None:
     """An accuracy of 0 for data without a known label would look like one that was measured."""
     X, labels = make_problem(9, D, 3)
     rows = as_rows(X, labels)
-    of_matrix, whole = "y is for the labels of a matrix", r"top_k must be a whole number in \[1,"
+    of_matrix, whole = "y applies only to a matrix", r"top_k must be a whole number in \[1,"
     refused: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
-        ([], None, {}, ModelError, "the data has no rows"),
-        (iter([]), None, {}, ModelError, "the data has no rows"),
-        (X[:0], [], {}, ModelError, "no rows"),
+        ([], None, {}, ModelError, "the data has no labelled rows"),
+        (iter([]), None, {}, ModelError, "the data has no labelled rows"),
+        (X[:0], [], {}, ModelError, "no labelled rows"),
         ([as_rows(X, np.full_like(labels, -1))], None, {}, ModelError, "none of the 9 rows has a label that"),
         (X, ["?"] * 9, {}, ModelError, "none of the 9 rows"),
-        (X, ["c0"] * 5, {}, ModelError, "X has 9 rows, and y 5 labels"),
-        (X, None, {}, InputError, "y is missing: give one label for each row"),
+        (X, ["c0"] * 5, {}, ModelError, "X has 9 rows, but y has 5 labels"),
+        (X, None, {}, InputError, "y is missing; pass one label per row"),
         *((data, ["c0"] * 9, {}, SettingsError, of_matrix) for data in (rows, [rows], "store.zarr")),
         *((rows, None, {"top_k": top_k}, SettingsError, whole) for top_k in (0, 1.5, "2", True)),
     ]
@@ -115,7 +115,7 @@ def test_data_and_settings_that_do_not_apply_are_refused() -> None:
         predict(make_model(), rows, top_k=0)
 
 
-@pytest.mark.filterwarnings("ignore:the data. labels unknown to the model")
+@pytest.mark.filterwarnings("ignore:the data. rows with labels unknown to the model")
 def test_the_mean_cost_is_over_the_rows_with_known_labels(tmp_path: Path) -> None:
     model = make_model()
     X, labels = make_problem(150, D, K)
@@ -138,5 +138,5 @@ def test_the_mean_cost_is_over_the_rows_with_known_labels(tmp_path: Path) -> Non
     assert evaluate(model, rows, tree=parents).mean_cost == mean_distance
     with pytest.raises(SettingsError, match="tree must be left out with costs"):
         evaluate(model, rows, costs=costs, tree=parents)
-    with pytest.raises(InputError, match="the table of costs is 2 x 2, and 7 classes need 7 x 7"):
+    with pytest.raises(InputError, match="the table of costs is 2 x 2, but 7 classes need 7 x 7"):
         evaluate(model, rows, costs=np.zeros((2, 2)))

@@ -233,6 +233,6 @@ def test_predictions_do_not_replace_the_data_that_they_are_of(folder: Path, tmp_
     before = (folder / "s.h5").read_bytes()
     (tmp_path / "link.h5").symlink_to(folder / "s.h5")
     for out in (folder / "s.h5", tmp_path / "link.h5"):
-        with pytest.raises(SettingsError, match="out names the data that is read; give another file"):
+        with pytest.raises(SettingsError, match="out is one of the input files; choose another file"):
             predict(folder / "run", folder / "s.h5", out, force=True)
     assert (folder / "s.h5").read_bytes() == before

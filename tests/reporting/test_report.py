@@ -95,7 +95,7 @@ def test_figures_are_those_of_the_metrics(run: Path) -> None:
     assert page.fact("data").endswith("train.h5")
     assert page.fact("valid accuracy") == f"{lines[-1]['valid_accuracy']:.4g}"
     assert page.fact("block rows") == "50"
-    assert (page.fact("passes"), page.fact("passes at most")) == ("4", "4")
+    assert (page.fact("passes"), page.fact("maximum passes")) == ("4", "4")
     pictures = {"Relative gap", "Objective", "Accuracy", "Progressive accuracy", "Confusion matrix"}
     assert pictures <= set(page.texts)
 
@@ -114,7 +114,7 @@ def test_classes_are_those_of_predictions(run: Path, stores) -> None:
         for c, row in table.items():
             assert row["recall"] == f"{right[c] / rows[c]:.4g}"
             assert row["precision"] == f"{right[c] / matrix[:, c].sum():.4g}"
-            wrong, count = row["most often taken for"].rstrip(")").split(" (")
+            wrong, count = row["most often predicted as"].rstrip(")").split(" (")
             assert int(count) == matrix[c, int(wrong)] == np.delete(matrix[c], c).max()
 
 
@@ -191,7 +191,7 @@ FAULTS: list[tuple[Callable[[Path], object], str, int]] = [
     (_append(b'{"event": "pass", "pass": 5'), "", 4),  # which is being written
     (_append(b'{"event": "pass", "pass": 5, "primal": "<b>", "dual": []}\n'), "", 5),
     (lambda run: (run / "metrics.jsonl").unlink(), "metrics.jsonl is cut short", 0),
-    (_link, "symbolic link", 0),
+    (_link, "links are not followed", 0),
     (lambda run: flip(run / "model" / "coef.npy"), "coef.npy", 4),
     (lambda run: (run.parent / "valid.h5").unlink(), "validation store cannot be scored", 4),
     (_replace_store, "has changed since", 4),
@@ -216,10 +216,10 @@ def test_faults_are_one_sentence_each(stores, tmp_path: Path) -> None:
 def test_refusals(run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     cases: list[tuple[Path, dict[str, Any], type[Exception], str]] = [
-        (tmp_path / "none", {}, RunError, "nothing is there"),
+        (tmp_path / "none", {}, RunError, "none does not exist; check the path"),
         (tmp_path / "empty", {}, RunError, "is not a run"),
         (run / "run.json", {}, RunError, "is not a run"),
-        (run, {"out": run / "run.json"}, RunError, "run.json is there already"),
+        (run, {"out": run / "run.json"}, RunError, "run.json already exists"),
         (run, {"out": tmp_path / "none" / "no.html"}, RunError, "none does not exist; create it first"),
         (run, {"data": tmp_path / "none"}, InputError, "No such file"),
     ]

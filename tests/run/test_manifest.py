@@ -43,7 +43,7 @@ def test_weights_of_another_run_are_refused(store: Path, tmp_path: Path) -> None
     kept = path.read_bytes()
     shutil.copy(other / path.name, path)
     for use in (lambda: inspect(run, verify=True), lambda: resume(run)):
-        with pytest.raises(RunError, match=rf"{path.name} is damaged: wrong checksum"):
+        with pytest.raises(RunError, match=rf"{path.name} is damaged: its checksum does not match"):
             use()
     path.write_bytes(kept)
     resume(run)
@@ -56,7 +56,7 @@ def test_settings_of_another_run_are_refused(store: Path, tmp_path: Path) -> Non
     before = (run / "run.json").read_bytes()
     shutil.copy(other / "run.json", run / "run.json")
     for use in (lambda: inspect(run, verify=True), lambda: resume(run)):
-        with pytest.raises(RunError, match=r"run\.json belongs to another run than .*commit\.json"):
+        with pytest.raises(RunError, match=r"run\.json and .*commit\.json belong to different runs"):
             use()
     (run / "run.json").write_bytes(before)
     assert resume(run).warnings == []
@@ -121,7 +121,7 @@ def test_a_link_or_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Pat
         whole = path.read_bytes()
         path.rename(outside)
         path.symlink_to(outside)
-        with pytest.raises(RunError, match=f"{path.name}.*a symbolic link, which is not followed here"):
+        with pytest.raises(RunError, match=f"{path.name}.*links are not followed here"):
             resume(run)
         assert outside.read_bytes() == whole
         path.unlink()
@@ -144,5 +144,5 @@ def test_a_manifest_too_large_to_be_read_again_is_not_committed(
     store: Path, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr("streamsvm.base.durable.MAX_RECORD_BYTES", 5000)
-    with pytest.raises(RunError, match=r"takes [0-9,]* bytes, more than the 5,000 that can be read again"):
+    with pytest.raises(RunError, match=r"take [0-9,]* bytes, more than the maximum of 5,000 bytes"):
         fit(store, out=tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})

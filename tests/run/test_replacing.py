@@ -17,7 +17,7 @@ from streamsvm.run.directory import RunDir, locked
 from streamsvm.training.trainer import Trainer
 
 LINES = [f"{1 + i % 3} {1 + i % 3}:1 {4 + i % 5}:{i % 7 + 1}\n" for i in range(600)]
-ASIDE = "the older run is in {} until the new one has a model"
+ASIDE = "the older run is in {} until the new run has a model"
 
 
 @pytest.fixture
@@ -147,10 +147,10 @@ def mount(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 REFUSED: list[tuple[Any, str, str]] = [
-    (keep_own, "a.txt", r"run cannot be moved to .*run\.old: Directory not empty; move what is there"),
+    (keep_own, "a.txt", r"run cannot be moved to .*run\.old: Directory not empty; empty that folder"),
     (link, "a.txt", "run is a link or a mount point, which cannot be moved"),
     (mount, "a.txt", "run is a link or a mount point, which cannot be moved"),
-    (None, "run/data.zarr", "data.zarr belongs to the run that is to be replaced"),
+    (None, "run/data.zarr", "data.zarr belongs to the run that would be replaced"),
 ]
 
 

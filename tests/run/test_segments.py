@@ -95,5 +95,5 @@ def test_segments_that_lead_out_of_the_weights_are_refused(tmp_path: Path) -> No
     for header in bad:
         values = np.ones(4, np.float32)[: 4 * (len(header) == HEADER)]
         write_summed(tmp_path / "f", (np.array(header), values))
-        with pytest.raises(RunError, match="f is damaged: impossible numbers"):
+        with pytest.raises(RunError, match="f is damaged: its numbers are not valid"):
             storage_in(None, average=False).restore(tmp_path / "f")

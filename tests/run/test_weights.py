@@ -95,7 +95,7 @@ def test_rows_need_space_where_they_were_never_written(
         (59, 10, 2**63, False), (60, 10, 2**63, True), (0, 0, 2**63, True), (59, 10, 59 * PAGE, True),
     ):  # fmt: skip
         monkeypatch.setattr(durable, "free_bytes", lambda path, free=free: free * PAGE)
-        refused = r"weights\.bin: the disk has .* left, and .* free some space, then"
+        refused = r"weights\.bin: the disk has .* left, but .* free some space, then"
         with contextlib.nullcontext() if enough else pytest.raises(RunError, match=refused):
             check_mapped([(path, weights)], n_rows, most)
     weights[:] = 1

@@ -62,7 +62,7 @@ def test_all_calls_take_the_types_of_numpy_and_sizes_as_text(tmp_path: Path) -> 
     assert predict(run, tmp_path / "b.zarr", threshold=np.float32(-1e9), **how).n == 4
     assert stream.record()["memory"] == 10 * 1024**2
     assert online(stream, out=tmp_path / "stream").rows == 4
-    with pytest.raises(SettingsError, match="'much' is not a size"):
+    with pytest.raises(SettingsError, match="'much' is not a valid size"):
         convert([tmp_path / "text"], tmp_path / "c.h5", memory="much")
 
 
@@ -71,7 +71,7 @@ def test_memory_is_a_size_in_numbers_or_text() -> None:
     for size, expected in [*sizes.items(), ("4096", 4096), (4096, 4096), (np.int32(4096), 4096)]:
         assert parse_size(size) == Settings(memory=size).memory == expected
     for size in ("", "2X", "G", "-1", "0", "1e9", "9" * 400, "9999999T", -1, 0, 2.5, None, True):
-        with pytest.raises(SettingsError, match=re.escape(f"{size!r} is not a size")):
+        with pytest.raises(SettingsError, match=re.escape(f"{size!r} is not a valid size")):
             parse_size(size)
 
 
@@ -85,7 +85,7 @@ def test_control_characters_are_refused_in_classes_and_shown_escaped() -> None:
         with pytest.raises(SettingsError) as caught:
             check_classes(["good", f"B{letter}cell"], "here", SettingsError)
         escaped = repr(letter).strip("'")
-        assert f"here: the class 'B{escaped}cell' has a control character" in str(caught.value)
+        assert f"here: the name of class 'B{escaped}cell' has a control character" in str(caught.value)
         assert printable(f"a{letter}b") == f"a{escaped}b"
 
 
@@ -117,9 +117,9 @@ REFUSED: list[tuple[str, list[Any], str, dict[str, Any]]] = [  # setting, values
     ("passes", [0, 2.0], WHOLE.format(1), {}),
     ("C", [0.0, -1.0, INF, NAN, 10**400, "1"], f"auto or {POSITIVE}", {}),
     ("seed", [-1, 2**63], WHOLE.format(0), {}),
-    ("tol", [-1e-3, NAN], "a number, 0 or more", {}),
+    ("tol", [-1e-3, NAN], "a number of at least 0", {}),
     ("block_rows", [0], WHOLE.format(1), {}),
-    ("keep_duals", [False], "on with more than one pass", {"passes": 2}),
+    ("keep_duals", [False], "True with more than one pass", {"passes": 2}),
     ("keep_duals", [1], "True or False", {}),
     ("average", ["auto"], "True or False", {}),
     ("label", [5], "text", {}),

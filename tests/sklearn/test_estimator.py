@@ -218,14 +218,14 @@ def test_what_cannot_be_trained_is_refused(blobs: tuple[np.ndarray, np.ndarray])
         ({"transforms": "scale=std"}, "statistics of all rows"),
         ({"loss": "llw"}, "needs all classes"),
         ({"class_weight": "balanced"}, "sample_weight"),
-        ({"tree": "tree.txt"}, "tree is for fit"),
+        ({"tree": "tree.txt"}, "tree applies only to fit"),
     ]:
         with pytest.raises(ValueError, match=words):
             StreamSVMClassifier(**options).partial_fit(X, y, classes=[0, 1, 2, 3])
     with pytest.raises(ValueError, match="classes is missing"):
         StreamSVMClassifier().partial_fit(X, y)
     estimator = StreamSVMClassifier().partial_fit(X, y, classes=[0, 1, 2, 3])
-    with pytest.raises(ValueError, match="not those of the first call"):
+    with pytest.raises(ValueError, match="differ from the classes of the first call"):
         estimator.partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="label 7, which"):
         estimator.partial_fit(X, np.full(len(y), 7))
@@ -268,7 +268,7 @@ def test_a_split_training_is_that_of_fit_whatever_n_jobs() -> None:
 
 def test_batches_of_a_table_are_not_scaled_and_that_is_said() -> None:
     X = pd.DataFrame(DIGITS).add_prefix("pixel ")
-    with pytest.warns(ScaleWarning, match="partial_fit takes the columns of a table as they are"):
+    with pytest.warns(ScaleWarning, match="partial_fit does not scale the columns of a table"):
         StreamSVMClassifier().partial_fit(X, LABELS, classes=range(10))
 
 

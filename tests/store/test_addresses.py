@@ -144,10 +144,10 @@ def test_nothing_is_kept_of_a_file_with_another_length_or_without_room(
         Path(to).write_bytes(self.cat(path)[:-1])
 
     with monkeypatch.context() as patch:
-        assert "was sent with another length than" in refused(patch, "get_file", cut, url, tmp_path)
+        assert "does not have" in refused(patch, "get_file", cut, url, tmp_path)
         patch.setattr(durable, "free_bytes", lambda path: 1000)
         said = refused(patch, "get_file", cut, url, tmp_path)
-        assert f"KiB, and the disk of {tmp_path} has 1 KiB free; name another folder with cache=..." in said
+        assert f"KiB, but the disk of {tmp_path} has 1 KiB free; choose another folder with cache=..." in said
     assert files_of(tmp_path) == {}
 
 
@@ -160,15 +160,15 @@ def test_a_copy_writes_nowhere_else(url: str, tmp_path: Path, monkeypatch: pytes
     for listed in (MEMORY.find("/a.zarr", detail=True), *listings):
         find = lambda *args, listed=listed, **more: listed  # noqa: E731
         said = refused(monkeypatch, "find", find, url, tmp_path / "cache")
-        assert "would be copied to another folder" in said
+        assert "would be copied outside" in said
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("url", "needs", "said"),
     [
-        ("memory://absent.zarr", "fsspec", "nothing is there"),
-        ("memory://absent.h5ad", "fsspec", "nothing is there"),
+        ("memory://absent.zarr", "fsspec", "the address does not exist"),
+        ("memory://absent.h5ad", "fsspec", "the address does not exist"),
         ("nosuch://a.zarr", "fsspec", r"streamsvm\[remote\]"),
         ("http://127.0.0.1:9/a.zarr", "aiohttp", "web servers do not list folders"),
         ("http://127.0.0.1:9/a.h5ad", "aiohttp", "[Cc]onnect.*; check the address"),
@@ -214,7 +214,7 @@ def test_a_run_resumes_with_an_empty_cache_but_not_with_changed_content(
 
 def test_refusals_come_before_the_address_is_read(tmp_path: Path) -> None:
     absent = "memory://absent.zarr"
-    with pytest.raises(SettingsError, match=f"cache is required for a copy of {absent}; name a folder that"):
+    with pytest.raises(SettingsError, match=f"cache is required for a copy of {absent}; set cache="):
         streamsvm.fit(absent, out=tmp_path / "run", splits=2, cluster="tcp://127.0.0.1:9")
     with pytest.raises(RunError, match="does not exist"):
         streamsvm.fit(absent, out=tmp_path / "absent/run")

@@ -101,7 +101,7 @@ def test_unlabelled_data_is_read_if_no_labels_are_needed(target):
         assert_rows_equal(store.rows(3, 90), adata.X[3:90], np.full(87, -1))
         assert isinstance(store.fingerprint, str)
         store.verify()
-    with pytest.raises(StoreError, match="with the obs columns none; name its label column"):
+    with pytest.raises(StoreError, match="the columns of obs are none; name the label column"):
         open_store(target)
 
 
@@ -170,9 +170,9 @@ def test_layers_raw_and_obsm_are_read_with_features_of_their_own(target):
     adata.obsm["frame"]["kind"], adata.obsm["complex"] = "x", latent * 1j
     write(adata, target)
     for options, error, words in [
-        ({"layer": "count"}, StoreError, "no layer 'count'; it has counts, dense"),
+        ({"layer": "count"}, StoreError, "no layer 'count'; available: counts, dense"),
         ({"layer": "counts", "raw": True}, SettingsError, "layer and raw"),
-        ({"obsm": "X_umap"}, StoreError, "no obsm 'X_umap'; it has complex, counts, frame, half"),
+        ({"obsm": "X_umap"}, StoreError, "no obsm 'X_umap'; available: complex, counts, frame, half"),
         ({"obsm": "half", "raw": True}, SettingsError, "raw and obsm both name a matrix"),
         *(({"obsm": name}, StoreError, "does not hold numbers") for name in ("frame", "complex")),
     ]:
@@ -271,13 +271,17 @@ ROW = {row: int(cells().X.indptr[row]) for row in (33, 40)}
 CSC = anndata.AnnData(cells().X.tocsc(), obs=cells().obs)
 # AnnData, how it is opened, and the message of opening it or of reading all.
 REFUSED: list[tuple[anndata.AnnData, dict[str, Any], str]] = [
-    (cells(), {}, "obs columns celltype, batch, depth; name its label column"),
-    (cells(), {"label": "cell"}, "obs has no column 'cell'; it has celltype, batch, depth"),
-    (anndata.AnnData(obs=cells().obs), LABEL, "without X"),
-    (cells(), {**LABEL, "raw": True}, "without raw"),
+    (cells(), {}, "the columns of obs are celltype, batch, depth; name the label column"),
+    (
+        cells(),
+        {"label": "cell"},
+        "neither obs nor obsm has an entry 'cell'; the columns of obs are celltype, batch",
+    ),
+    (anndata.AnnData(obs=cells().obs), LABEL, "AnnData has no X"),
+    (cells(), {**LABEL, "raw": True}, "AnnData has no raw"),
     (anndata.AnnData(cells().X.astype("c8"), obs=cells().obs), LABEL, "of a supported type"),
     (CSC, LABEL, r"X is CSC.*`convert"),
-    (cells(fractions=True), {"label": "depth"}, r"'depth' holds numbers with fractions.*astype\(str\)"),
+    (cells(fractions=True), {"label": "depth"}, r"'depth' has floating-point numbers.*astype\(str\)"),
     (changed(data=(ROW[40], np.nan)), LABEL, "data, row 41"),
     (changed("i8", data=(50, 2**24 + 1)), LABEL, "element 50: 16777217 cannot be represented as float32; st"),
     (changed(indices=(ROW[33] + 1, cells().X.indices[ROW[33]])), LABEL, "indices, row 34: .*sum_duplicates"),
@@ -290,7 +294,7 @@ DAMAGED: list[tuple[Callable[[Path], None], str]] = [
     (element("X/indptr", 60, 10**6), "X/indptr, chunk 0"),
     (element("X/indptr", 120, 5), "row pointer 120 is not"),
     (replaced("X/indices", lambda values: values[:100]), "X/indices has 100 elements, expected"),
-    (hdf5(large_chunks), "X/data has chunks of 1,073,741,828 bytes, and at most"),
+    (hdf5(large_chunks), "X/data has chunks of 1,073,741,828 bytes, but at most"),
     (hdf5(lambda file: file.pop("var")), "var is not a dataframe"),
     (replaced("var/_index", lambda values: values[:29]), "has 29 elements, expected 30"),
 ]

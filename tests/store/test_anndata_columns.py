@@ -146,23 +146,27 @@ def with_tags(change: Callable[[np.ndarray], Any]) -> anndata.AnnData:
 
 
 WEIGHTS, TAGS = {"label": "celltype", "sample_weight": "w"}, {"label": "tags"}
-NOWHERE = r"obs has no column '.*'; it has .* Nor has obsm such a matrix"
+NOWHERE = r"neither obs nor obsm has an entry '.*'; the columns of obs are"
 # AnnData, how it is opened, and the message.
 REFUSED: list[tuple[anndata.AnnData, dict[str, str], str]] = [
     *(
         (with_weights(np.where(np.arange(120) == 17, weight, 1)), WEIGHTS, f"row 18 has the weight {weight}")
         for weight in (np.nan, -2.0, np.inf)
     ),
-    (with_weights(pd.Categorical(["1"] * 120)), WEIGHTS, r"'w' does not hold numbers; in .*astype\(float\)"),
+    (
+        with_weights(pd.Categorical(["1"] * 120)),
+        WEIGHTS,
+        r"'w' does not hold numbers; convert .*astype\(float\)",
+    ),
     (with_weights(["1.5"] * 120), WEIGHTS, r"column 'w' does not hold numbers"),
     (with_weights(pd.array([1, None] * 60, dtype="Int64")), WEIGHTS, r"column 'w' does not hold numbers"),
-    (labelled("csr")[0], WEIGHTS, r"no column 'w' of weights; it has celltype, batch, depth"),
+    (labelled("csr")[0], WEIGHTS, r"no weight column 'w'; its columns are celltype, batch, depth"),
     (with_tags(lambda d: d * 2), TAGS, r"obsm/tags, row .*: 2 is neither 0 nor 1"),
     (with_tags(lambda d: sp.csr_matrix(d * 0.5)), TAGS, r"obsm/tags, row .*: 0\.5 is neither 0 nor 1"),
     (with_tags(lambda d: np.where(d == 1, np.nan, 0)), TAGS, r"obsm/tags, row .*: nan is neither 0 nor 1"),
     (with_tags(lambda d: d.astype("i8") * (2**31 + 1)), TAGS, r"row .*: 2147483649 cannot be represented"),
     (with_tags(lambda d: d * (1 + 1e-12)), TAGS, r"row .*: 1\.000000000001 is neither 0 nor 1"),
-    (with_tags(sp.csc_matrix), TAGS, r"obsm/tags is CSC.*in Python .*tocsr"),
+    (with_tags(sp.csc_matrix), TAGS, r"obsm/tags is CSC.*tocsr.* in Python"),
     (with_tags(lambda d: np.zeros((120, 2, 2))), TAGS, r"has shape \(120, 2, 2\), expected two axes"),
     (with_tags(lambda d: np.zeros((120, 0))), TAGS, r"the shape \[120, 0\]; expected 120 rows, and a column"),
     *((labelled("csr")[0], {"label": name}, NOWHERE) for name in ("nothing", "../obs", ".", "tags/data")),

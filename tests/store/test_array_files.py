@@ -107,16 +107,16 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     refusals: list[tuple[Any, Any, dict[str, Any], type, str]] = [
         (X * 1j, None, {"labels": good}, StoreError, "values of type complex128"),
         (X.astype(object), None, {"labels": good}, StoreError, "values of type object"),
-        (X[0], None, {"labels": good}, StoreError, r"shape \(12,\), and not rows by features"),
-        (X[:, :0], None, {"labels": good}, StoreError, "not rows by features"),
-        (header.ljust(90), None, {"labels": good}, StoreError, r"\(-1, -1\), and not rows by features"),
-        (X[:-1], None, {"labels": good}, InputError, r"values of shape \(300,\) for the 299 rows"),
-        (X, None, {}, InputError, "labels are missing"),
+        (X[0], None, {"labels": good}, StoreError, r"shape \(12,\) instead of \(rows, features\)"),
+        (X[:, :0], None, {"labels": good}, StoreError, r"instead of \(rows, features\)"),
+        (header.ljust(90), None, {"labels": good}, StoreError, r"\(-1, -1\) instead of \(rows"),
+        (X[:-1], None, {"labels": good}, InputError, r"has the shape \(300,\), but .* has 299 rows"),
+        (X, None, {}, InputError, "matrix without labels"),
         (X, None, {"label": "y"}, InputError, "no array 'y'; it has one array, without a name"),
         (X, None, {"labels": tmp_path / "absent"}, InputError, "absent cannot be read"),
-        (X, None, {"labels": good, "layer": "counts"}, StoreError, "a matrix has nothing beside it"),
-        (X, y.astype(object), {"labels": other}, InputError, "holds Python objects"),
-        (X, np.r_[2.0**60, y[1:]], {"labels": other}, InputError, "row 1: this cannot be a label"),
+        (X, None, {"labels": good, "layer": "counts"}, StoreError, "a matrix file has no layers"),
+        (X, y.astype(object), {"labels": other}, InputError, "holds pickled Python objects"),
+        (X, np.r_[2.0**60, y[1:]], {"labels": other}, InputError, "row 1: the value cannot be a label"),
         (whole.getvalue()[:-8], None, {"labels": good}, StoreError, "truncated"),
         (whole.getvalue() + b"\0", None, {"labels": good}, StoreError, "longer than its header says"),
         (X, good.read_bytes() + b"\0", {"labels": other}, InputError, "longer than its header says"),
@@ -129,9 +129,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
             file.write_bytes(content) if isinstance(content, bytes) else np.save(file, content)
         with pytest.raises(error, match=words):
             open_store(path, **given)
-    with pytest.raises(StoreError, match="nothing is there"):
+    with pytest.raises(StoreError, match="does not exist"):
         open_store(tmp_path / "absent.npy", labels=good)
-    with pytest.raises(SettingsError, match="labels is for one matrix"):
+    with pytest.raises(SettingsError, match="labels applies to one matrix"):
         open_stores([path, path], labels=str(good))
     infinite = X.copy()
     infinite[70, 3] = np.inf
@@ -145,7 +145,7 @@ def test_archives_that_cannot_be_read_where_they_lie_name_convert(tmp_path: Path
     archives: list[tuple[Callable[[], object], str, type, str]] = [
         (lambda: np.savez_compressed(path, X=X, y=y), "y", StoreError, r"compressed or sparse.*convert"),
         (lambda: scipy.sparse.save_npz(path, sparse), "y", StoreError, r"compressed or sparse.*convert"),
-        (lambda: np.savez(path, X=X, Z=X, y=y), "y", StoreError, r"2 arrays of two axes, not one: X\.npy"),
+        (lambda: np.savez(path, X=X, Z=X, y=y), "y", StoreError, r"2 two-axis arrays instead of one: X\.npy"),
         (lambda: np.savez(path, X=X, y=y), "z", InputError, "no array 'z'; it has X, y"),
         (lambda: path.write_bytes(path.read_bytes()[:-30]), "y", StoreError, "damaged or truncated"),
     ]

@@ -91,15 +91,20 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         return [*lists[:70], value, *lists[71:]]
 
     refused: list[tuple[dict[str, Any], str, type, str]] = [
-        ({"v": row_70(lists[70][:5])}, "y", StoreError, "row 71: a list of 5, and the first row has 6"),
-        ({"v": row_70(None)}, "y", StoreError, "row 71: no list"),
+        (
+            {"v": row_70(lists[70][:5])},
+            "y",
+            StoreError,
+            "row 71: the list has 5 numbers, but the first row has 6",
+        ),
+        ({"v": row_70(None)}, "y", StoreError, "row 71: the list is missing"),
         ({"v": row_70([None] * D)}, "y", StoreError, "row 71: a number is missing"),
         ({"v": row_70([np.inf] * D)}, "y", StoreError, "X, row 71: a value is not finite"),
-        ({"v": [[], *lists[1:]]}, "y", StoreError, "row 1: it has no numbers"),
-        ({"v": lists, "w": lists}, "y", StoreError, "has 2 columns of lists .*, not one, among y, v, w"),
-        ({"v": X[:, 0]}, "y", StoreError, "has 0 columns of lists.*convert"),
-        ({"v": lists}, "z", InputError, "no column 'z' of labels; it has y"),
-        ({"v": lists, "t": np.zeros(N, "M8[s]")}, "t", InputError, "column 't' is of timestamp"),
+        ({"v": [[], *lists[1:]]}, "y", StoreError, "row 1: the list is empty"),
+        ({"v": lists, "w": lists}, "y", StoreError, "has 2 columns of number lists .*among y, v, w"),
+        ({"v": X[:, 0]}, "y", StoreError, "has 0 columns of number lists.*convert"),
+        ({"v": lists}, "z", InputError, "no label column 'z'; it has y"),
+        ({"v": lists, "t": np.zeros(N, "M8[s]")}, "t", InputError, "column 't' has type timestamp"),
     ]
     for path in tmp_path / "t.parquet", tmp_path / "t.arrow":
         for columns, label, error, words in refused:

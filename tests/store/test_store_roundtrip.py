@@ -267,10 +267,10 @@ def test_the_announced_numbers_of_rows_and_values_are_required(tmp_path):
     full = make_full_problem()
     for number, (sizes, words) in enumerate(
         [
-            ({"nnz": full.matrix.nnz - 1}, r"\d+ of \d+ non-zeros.* were given"),
-            ({"n": 91}, "of 91 rows"),
-            ({"n_labels": full.indicator.nnz - 1}, r"\d+ of \d+ labels were given"),
-            ({"n_labels": full.indicator.nnz + 1}, r"of \d+ labels were given"),
+            ({"nnz": full.matrix.nnz - 1}, r"it had .*\d+ non-zeros \(expected \d+"),
+            ({"n": 91}, "rows .expected 91"),
+            ({"n_labels": full.indicator.nnz - 1}, r"it had .*\d+ labels \(expected \d+"),
+            ({"n_labels": full.indicator.nnz + 1}, r"labels \(expected \d+"),
         ]
     ):
         path = tmp_path / f"{number}.zarr"
@@ -308,5 +308,5 @@ def test_weights_are_named(tmp_path):
         np.testing.assert_array_equal(store.rows(0, 90).cost, full.weights)
     make_problem().write(tmp_path / "b.zarr")
     for name, column in ("a", "qid"), ("b", "weight"):
-        with pytest.raises(StoreError, match=rf"no column of weights '{column}'; convert"):
+        with pytest.raises(StoreError, match=rf"no weight column '{column}'; convert"):
             open_store(tmp_path / f"{name}.zarr", sample_weight=column)

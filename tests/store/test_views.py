@@ -91,7 +91,7 @@ def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: st
     ]
     expected = anndata.concat(parts, join=join, fill_value=0)
     few = "'a', 'c', 'x', ..."
-    fate = {"inner": "left out", "outer": "taken as 0 where they are missing"}[join]
+    fate = {"inner": "are left out", "outer": "count as 0 in the other files"}[join]
     with pytest.warns(StreamsvmWarning) as warned:
         joined = open_stores(paths, join=join, label="type", sample_weight="weight")
     assert [str(w.message) for w in warned] == [f"4 of 6 features are not in all files and {fate} ({few})"]
@@ -117,11 +117,11 @@ def test_files_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
     cells(["a", "b"], ["T", "B"], 0, paths[0])
     cells(["x"], ["T", "B"], 1, paths[1])
     cells(["0", "1"], ["T", "B"], 2, paths[2])
-    with pytest.raises(StoreError, match="no feature is in all of"):
+    with pytest.raises(StoreError, match="no feature occurs in all of"):
         open_stores(paths[:2], label="type")
-    with pytest.raises(StoreError, match=r"2\.h5ad does not name its features, and others"):
+    with pytest.raises(StoreError, match=r"2\.h5ad has no feature names, but other"):
         open_stores(paths, label="type", join="outer")
-    with pytest.raises(StoreError, match="obs has no column 'kind'"):
+    with pytest.raises(StoreError, match=r"'kind'.* name the label column with label="):
         open_stores(paths, label="kind")
 
 

@@ -66,7 +66,7 @@ def test_a_large_gap_that_passes_still_lower_is_a_hint_with_the_command_that_goe
         gap = inspect(tmp_path / name)["result"]["relative_gap"]
         hint = rf"optimum: the relative gap is {gap:.3g}; `streamsvm resume (.*) --passes (.*)`(.*)"
         run, passes, other = re.search(hint, out).groups()
-        assert (run, other) == (str(tmp_path / name), ", or give a smaller --C" * (name == "given"))
+        assert (run, other) == (str(tmp_path / name), ", or use a smaller --C" * (name == "given"))
     assert f"`streamsvm resume {run} --passes" in succeeds("resume", run, "--passes", 3)
     assert "far from the optimum" not in succeeds("resume", run, "--passes", 4)  # which lowered it by less
     assert resume(run, passes=int(passes)).relative_gap < gap
@@ -101,7 +101,7 @@ def test_a_best_c_at_an_end_is_said_with_values_to_go_on_with(store: Path, tmp_p
     assert code == 0
     further = f"`streamsvm tune {store} --C 0.01,0.1,1,10 --hold-out 1/3 --out {tmp_path / 'small-2'}`"
     assert f"the best C, 0.01, is the largest value tried; {further}" in err
-    best, trained = shown.index("is of 6 passes, those at smaller C included"), "the model is of 3 passes"
+    best, trained = shown.index("was measured after 6 passes, including"), "model after 3 passes"
     assert best < shown.index(trained)
     found = json.loads(streamsvm(*small, "--json").out)
     accuracies = [row["valid_accuracy"] for row in found["tried"]]

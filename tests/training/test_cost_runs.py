@@ -118,7 +118,7 @@ def cut(path: Path) -> None:
 DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda path: flip(path, -3), r"class-costs\.npy is damaged: its checksum"),
     (Path.unlink, r"class-costs\.npy is missing"),
-    (cut, r"the costs are not valid: .*it is not the array"),
+    (cut, r"the costs are not valid: .*it is not an array"),
     (lambda path: reweigh(path, class_weights=[1.0]), "the costs are not valid"),
 ]
 
@@ -169,8 +169,8 @@ SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"loss": "logistic", "costs": COSTS}, "loss must be one of .* with margins .*, not 'logistic'"),
     ({"costs": COSTS, "tree": TREE}, "tree must be left out with costs"),
     ({"class_weight": {"0": "much"}}, "class_weight: the class '0' has the weight 'much'"),
-    ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), and the matrix 70 rows"),
-    ({"sample_weight": np.full(N, np.nan)}, "sample_weight, row 1: the weight nan; weights are numbers"),
+    ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), but the matrix has 70 rows"),
+    ({"sample_weight": np.full(N, np.nan)}, "sample_weight, row 1: the weight nan is invalid; use numbers"),
     ({"sample_weight": np.full(N, -1)}, "sample_weight, row 1: the weight -1"),
     ({"sample_weight": np.zeros(N)}, "all rows have weight 0"),
     ({"sample_weight": np.eye(N)[3], "hold_out": "2/2"}, r"all rows outside the held-out part 2/2 have"),

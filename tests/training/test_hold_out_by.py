@@ -119,7 +119,7 @@ def held_rows(hold_out: str, store: ArrayStore) -> Any:
     return part.has(np.arange(store.n_rows))
 
 
-@pytest.mark.filterwarnings("ignore:X. one value to hold out by has")
+@pytest.mark.filterwarnings("ignore:X. one hold-out value has")
 @given(st.lists(st.integers(0, 12), min_size=30, max_size=400), st.integers(2, 12))
 def test_folds_have_whole_groups_and_none_is_empty(drawn: list[int], folds: int) -> None:
     values = np.array([*drawn, 13, 14])
@@ -162,17 +162,17 @@ def test_the_groups_are_said_and_a_run_keeps_to_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "by", "message"),
     [
-        ("joined", None, "a.h5ad, 'donor': row 4.* has no text or number"),
-        ("joined", "donr", "obs has no column 'donr' to hold out by; it has label, donor"),
-        ("table", None, "a.csv, row 4.* has no text or number"),
+        ("joined", None, "a.h5ad, 'donor': row 4.* has no value in the hold-out column"),
+        ("joined", "donr", "obs has no hold-out column 'donr'; its columns are label, donor"),
+        ("table", None, "a.csv, row 4.* has no value in the hold-out column"),
         ("table", "donr", "a.csv has no column 'donr'; its columns are 'g0'"),
-        ("text", None, "donors, line 4 is ''; there must be a line for each row, with one text or"),
+        ("text", None, "donors, line 4 is ''; the file must have one line for each row, with a text or"),
         ("matrix", "none", "a.npy has no array 'none'"),
-        ("store", "other", "a.zarr has no column 'other' to hold out by"),
-        ("DataFrame", None, "X: row 4.* has no text or number"),
+        ("store", "other", "a.zarr has no hold-out column 'other'"),
+        ("DataFrame", None, "X: row 4.* has no value in the hold-out column"),
         ("DataFrame", "donr", "X has no column 'donr'; it has 'g0'"),
-        ("DataFrame", [1, 2], r"hold_out_by has the shape \(2,\), and X has 420 rows"),
-        ("DataFrame", ["a"] * N, "part 2/5 has 0 of the 1 groups to hold out; name"),
+        ("DataFrame", [1, 2], r"hold_out_by has the shape \(2,\), but X has 420 rows"),
+        ("DataFrame", ["a"] * N, "part 2/5 has 0 of the 1 groups to hold out; choose another"),
     ],
 )
 def test_columns_that_are_refused(kind: str, by: Any, message: str, tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_divisions_that_are_refused_or_warned_of(tmp_path: Path) -> None:
         held_rows("2/4", store_of(["a", "b"]))
     with pytest.raises(StreamsvmError, match="a sequence has two values"):
         held_rows("1/2", store_of(["a", "a", "b"], np.array([0, 1, 1])))
-    with pytest.warns(StreamsvmWarning, match="one value to hold out by has 2 of the 3 rows"):
+    with pytest.warns(StreamsvmWarning, match="one hold-out value has 2 of the 3 rows"):
         held_rows("1/2", store_of(["a", "b", "a"], np.arange(3)))
     data, _ = write("store", tmp_path, COUNTS)
     convert([tmp_path / "b.h5ad"], data[1], label="label", force=True)
-    with pytest.raises(StreamsvmError, match="only one of them has a column to hold out by"):
+    with pytest.raises(StreamsvmError, match="only one of them has a hold-out column"):
         plan(data, **FACTS)

@@ -131,7 +131,7 @@ def test_a_store_that_moved_or_changed(tmp_path: Path, problem, matrix) -> None:
         resume(tmp_path / "run")
     np.save(tmp_path / "y.npy", problem[1])
     (tmp_path / "X.npy").rename(tmp_path / "Z.npy")
-    with pytest.raises(StoreError, match="nothing is there"):
+    with pytest.raises(StoreError, match="does not exist"):
         resume(tmp_path / "run")
     assert resume(tmp_path / "run", store=tmp_path / "Z.npy").rows == N
     assert resume(tmp_path / "run").rows == N  # which knows now where it is
@@ -195,11 +195,11 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
     convert(text, sets, multilabel=True)
     store = make_store(tmp_path / "a.zarr", *make_problem(20, 4, 3))
     refused: list[tuple[Any, dict[str, Any], type, str]] = [
-        (matrix["data"], {}, InputError, "its labels are missing"),
+        (matrix["data"], {}, InputError, "matrix without labels"),
         (matrix["data"], {"labels": matrix["labels"], "transform": "hash=4"}, SettingsError, "data has none"),
-        (text, {"layer": "counts"}, SettingsError, "layer is for a store"),
+        (text, {"layer": "counts"}, SettingsError, "layer is only for a store"),
         (np.ones((3, 2)), {}, SettingsError, "a matrix in memory is neither"),
-        (TextSource([text]), {"labels": matrix["labels"]}, SettingsError, "labels is for a store"),
+        (TextSource([text]), {"labels": matrix["labels"]}, SettingsError, "labels is only for a store"),
         (sets, {}, StoreError, "several labels, but online needs one"),
         (store, {"transform": "idf"}, SettingsError, "idf needs statistics of all rows"),
     ]

@@ -119,7 +119,7 @@ def test_features_and_classes_are_matched_by_name_and_new_ones_get_their_own_sta
     first = (np.arange(200) < 100) & (labels != "w")
     base = fit(cells(X[["c", "a", "b"]][first]), labels[first], transform="center,scale=std,bias")
     base.save(tmp_path / "base")
-    with pytest.warns(UserWarning, match="1 are missing and taken as 0 .'a'"):
+    with pytest.warns(UserWarning, match="1 are missing and count as 0 .'a'"):
         model = fit(cells(X[["d", "b", "c"]][100:]), labels[100:], from_=tmp_path / "base", C=1e-30)
     assert model.feature_names_in_.tolist() == ["c", "a", "b", "d"]
     assert model.classes_.tolist() == ["w", "x", "y", "z"]
@@ -153,7 +153,7 @@ def test_data_and_settings_that_do_not_go_with_a_model_are_refused(tmp_path: Pat
     X = cells(pd.DataFrame(X.toarray(), columns=list("abcd")))
     fit(X, labels).save(tmp_path / "base")
     for data, y, options, error, text in (
-        (X, labels, {"transform": "l2"}, SettingsError, "transform must be left out where training goes on"),
+        (X, labels, {"transform": "l2"}, SettingsError, "transform must be left out with from_"),
         (X, labels, {"loss": "chain"}, SettingsError, "from_ must be left out with the loss chain"),
         (X, labels + 7, {}, StoreError, "has none of the model's classes"),
         (cells(X.to_df().add_prefix("g")), labels, {}, FeatureError, "has none of the 4 features"),

@@ -101,7 +101,7 @@ def test_a_run_that_was_stopped_can_be_shortened_to_passes_that_have_not_begun(
     done, blocks = divmod(stopped, 5)
     least = done + 1 + (blocks > 0)
     before = (run / "run.json").read_bytes()
-    with pytest.raises(RunError, match=f"made . passes, .* to {least - 1}; give passes={least} or more"):
+    with pytest.raises(RunError, match=f"made . passes, .* to {least - 1}; use passes={least} or more"):
         resume(run, passes=least - 1)
     assert (run / "run.json").read_bytes() == before
     resume(run, passes=least)

@@ -129,7 +129,7 @@ def test_what_died_before_it_began_is_started(folder: Path) -> None:
 
 
 def test_other_folders_and_contradictions_are_refused(folder: Path) -> None:
-    with pytest.raises(SettingsError, match="leave one of them out"):
+    with pytest.raises(SettingsError, match="set only one of them"):
         fit(folder, force=True)
     (folder / "notes").mkdir()
     (folder / "notes/important").write_text("x")

@@ -105,7 +105,7 @@ def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
     y = np.load("y.npy")
     np.save("X2.npy", np.load("X.npy")[::-1]), np.save("y2.npy", y[::-1])
     trained("X.npy", out="run", labels="y.npy", valid="X.npy", valid_labels="y.npy")
-    with pytest.raises(StoreError, match="labels are missing; give them with valid_labels="):
+    with pytest.raises(StoreError, match="matrix without labels; specify the labels with valid_labels="):
         streamsvm.resume("run", passes=3, valid="X2.npy")
     streamsvm.resume("run", passes=3, valid="X.npy")  # the same
     other = streamsvm.resume("run", passes=4, valid="X2.npy", valid_labels="y2.npy")
@@ -117,9 +117,9 @@ def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
 
 REFUSED: list[tuple[dict[str, Any], type, str]] = [
     ({"valid_labels": "y.npy"}, SettingsError, "valid_labels has no effect without valid"),
-    ({"valid": "X.npy"}, StoreError, "labels are missing; give them with valid_labels="),
-    ({"weights": "short.npy"}, InputError, r"short.npy has the shape \(2999,\), and the matrix 3,000 rows"),
-    ({"weights": "less.npy"}, InputError, "row 2: the weight -1.0; weights are numbers from 0 on"),
+    ({"valid": "X.npy"}, StoreError, "matrix without labels; specify the labels with valid_labels="),
+    ({"weights": "short.npy"}, InputError, r"has the shape \(2999,\), but the matrix has 3,000 rows"),
+    ({"weights": "less.npy"}, InputError, "row 2: the weight -1.0 is invalid; use numbers >= 0"),
     ({"weights": "nan.npy"}, InputError, "row 1: the weight nan"),
     ({"weights": "w"}, InputError, "w has values that are not numbers"),
 ]
@@ -135,6 +135,6 @@ def test_labels_and_weights_that_make_no_sense_are_refused(folder: Path) -> None
             trained("X.npy", out="run", labels="y.npy", **options)
     with pytest.raises(SettingsError, match="labels does not apply to a matrix in memory"):
         trained(np.load("X.npy"), np.load("y.npy"), labels="y.npy")
-    with pytest.raises(StoreError, match=r"weights are in it.*omit weights"):
+    with pytest.raises(StoreError, match=r"has its own labels and weights.*omit weights"):
         trained("a.h5ad", out="run", label="label", weights="w")
     assert not Path("run").exists()

@@ -41,7 +41,7 @@ def test_counts_are_normalised(tmp_path: Path, cells: anndata.AnnData) -> None:
     path = tmp_path / "cells.h5ad"
     cells.write_h5ad(path)
     shown = succeeds("fit", path, "--label", "kind", "--out", "run", cwd=tmp_path)
-    assert "transform normalize=1e4,log1p,bias (--transform none: without)" in shown
+    assert "transform normalize=1e4,log1p,bias (--transform none leaves it out)" in shown
     of_file = load_model(tmp_path / "run")
     expected = cells.layers["logs"] @ of_file.coef_.T + of_file.intercept_
     np.testing.assert_allclose(of_file.decision_function(cells), expected, atol=1e-4)

@@ -156,7 +156,7 @@ def test_stores_texts_and_streams_have_an_intercept(tmp_path: Path) -> None:
 def test_tables_with_numbers_are_standardised(people: Path, tmp_path: Path) -> None:
     command = ("fit", "people.zarr", "--out")
     shown = succeeds(*command, tmp_path / "run", cwd=people)
-    assert "transform center,scale=std,bias (--transform none: without)" in shown
+    assert "transform center,scale=std,bias (--transform none leaves it out)" in shown
     settings = json.loads((tmp_path / "run/run.json").read_text())["settings"]
     assert settings["transform"] == "center,scale=std,bias"
     resume(tmp_path / "run", passes=4)  # with the same means

@@ -239,5 +239,5 @@ def test_what_does_not_apply_is_refused_in_one_line(tmp_path: Path, data: Path) 
         fit(data, out=out, transform="fourier=401")
     assert len(warned) == 1
     assert "fourier=401:gamma=" in succeeds("info", out / "model")
-    with pytest.raises(SettingsError, match="explain needs features with a meaning"):
+    with pytest.raises(SettingsError, match="explain does not apply to models with the random"):
         streamsvm.predict(out, X, explain=2)

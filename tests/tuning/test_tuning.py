@@ -112,7 +112,7 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
         except Interrupted as error:
             errors.append(str(error))
         trials, is_chosen = tmp_path / "run/tune", (tmp_path / "run/run.json").exists()
-        assert ("`resume(" if is_chosen else "`tune(...)` goes on, with the same arguments") in errors[-1]
+        assert ("`resume(" if is_chosen else "continue with `tune(...)` and the same arguments") in errors[-1]
         if is_chosen and "in pass 3" in errors[-1]:
             assert not [*trials.glob("*/duals-*"), *trials.glob("*/model")]
             resume(tmp_path / "run")
@@ -143,17 +143,17 @@ def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
     matrix = {"data": X, "y": Y, "out": None}
     for options, words in [
         ({"out": None}, "out is missing"),
-        ({"folds": 3, "hold_out": "1/3"}, "folds and hold_out exclude"),
+        ({"folds": 3, "hold_out": "1/3"}, "folds and hold_out cannot be combined"),
         ({"folds": 1}, "folds must be"),
         ({"tol": 0.1}, "tol does not apply to tune"),
-        ({"y": np.zeros(3)}, "y is for a matrix in memory"),
-        ({"groups": np.zeros(3)}, "groups is for a matrix in memory"),
-        ({"sample_weight": np.zeros(3)}, "sample_weight is for a matrix in memory"),
+        ({"y": np.zeros(3)}, "y is only for a matrix in memory"),
+        ({"groups": np.zeros(3)}, "groups is only for a matrix in memory"),
+        ({"sample_weight": np.zeros(3)}, "sample_weight is only for a matrix in memory"),
         ({"loss": ["ww", "none"]}, "unknown loss"),
         ({"passes": 0}, "passes must be"),
         ({"passes_each": 0}, "passes_each must be"),
-        (matrix | {"join": "outer"}, "join does not apply to a matrix in memory; concatenate before"),
-        (matrix | {"valid": "a.zarr"}, "valid does not apply to a matrix in memory; give hold_out"),
+        (matrix | {"join": "outer"}, "join does not apply to a matrix in memory; concatenate the"),
+        (matrix | {"valid": "a.zarr"}, "valid does not apply to a matrix in memory; set hold_out"),
     ]:
         with pytest.raises(SettingsError, match=words):
             tune(**{"data": store, "out": tmp_path / "run", **options})
@@ -196,9 +196,9 @@ def test_killed_while_it_writes_a_file_it_goes_on(
     assert f"{file}.tmp" in {path.name for path in left}
     begun = [tmp_path / "run", *(tmp_path / "run/tune").iterdir()]
     for run in [run for run in begun if not (run / "run.json").exists()]:
-        with pytest.raises(RunError, match=r"settings were being tried; `tune\(\.\.\.\)` goes on"):
+        with pytest.raises(RunError, match=r"search .* not finished; continue with `tune\(\.\.\.\)`"):
             resume(run)
-    with pytest.raises(RunError, match=r"is a run already; `tune\(\.\.\.\)` continues it"):
+    with pytest.raises(RunError, match=r"is already a run; continue it with `tune\(\.\.\.\)`"):
         fit(store, out=tmp_path / "run")
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == left
     assert len(tune(store, **facts).tried) == 2
@@ -218,7 +218,7 @@ def test_on_a_full_disk_the_search_is_to_be_repeated(
 
     monkeypatch.setattr(Fit, "run", full)
     facts: dict[str, Any] = {"out": tmp_path / "run", "C": "0.1,1"}
-    with pytest.raises(RunError, match=r"No space left.*then `tune\(\.\.\.\)` goes on, with the same"):
+    with pytest.raises(RunError, match=r"No space left.*then continue with `tune\(\.\.\.\)` and"):
         tune(store, **facts)
     monkeypatch.setattr(Fit, "run", real)
     assert len(tune(store, **facts).tried) == 2

@@ -13,7 +13,7 @@ from streamsvm.kernels.weights import padded_classes
 class ClassGroups(NamedTuple):
     """Groups of consecutive classes. The columns of each group start at a vector, and so at a cache line.
 
-    Threads that update different groups therefore never write to the same cache line.
+    Therefore threads that update different groups never write to the same cache line.
     """
 
     # (n_groups, 3) int64: first column of each group, end of its classes, end of its padding
@@ -30,7 +30,7 @@ def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGr
     """Divide the classes into groups of about equal cost; `counts` has the number of rows of each class.
 
     A pair of groups visits the rows of its classes over the columns of its classes. So the cost of a class is
-    its share of the rows plus its share of the classes.
+    its fraction of all rows plus its fraction of all classes.
     """
     k = len(counts)
     cost = counts / max(counts.sum(), 1) + 1.0 / k

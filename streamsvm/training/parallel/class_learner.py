@@ -1,9 +1,9 @@
 """Training split by classes: pairs of groups of classes are solved at the same time.
 
-Each visit solves the block problem of a row over the classes of two groups. Pairs without a common group
-share no weights, so solving them in parallel gives the same result as solving them in sequence (Alber et al.
-2017, with exact blocks). In a block of rows, each group meets every other group once. A pair visits the rows
-of its own classes.
+A visit solves the block problem of a row over the classes of two groups. Pairs without a common group share
+no weights, so solving them in parallel gives the same result as solving them in sequence (Alber et al. 2017,
+with exact blocks). In a block of rows, each group meets every other group once. A pair of groups visits the
+rows whose true class is in one of the two groups.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from streamsvm.training.visitor import Target, Visitor
 
 _CENTRED_PARTS = 8
 
-DualLists = dict[tuple[int, int], RowDuals]  # keys: group of the rows, group of the duals' classes
+DualLists = dict[tuple[int, int], RowDuals]  # keys: group of the true classes, group of the duals' classes
 Rounds = list[tuple[int, list[tuple[int, int]]]]  # round numbers in the block, and pairs of groups
 
 
 class ClassRounds(SplitVisits):
-    """Visits of classes in 2S groups, in which S pairs of groups are solved at a time.
+    """Visits of classes in two groups for each split; as many pairs of groups as splits are solved at a time.
 
-    Labels and ids of duals are columns of the weights here. Padding columns between groups belong to no
-    class.
+    Labels and ids of duals are weight columns here. Padding columns between groups belong to no class.
     """
 
     def learn(
@@ -106,8 +105,8 @@ def visit_pair(
 ) -> tuple[DualLists, np.ndarray]:
     """Visit the rows of two groups over the classes of the two groups; return new duals and the tally.
 
-    Labels of the rows are columns of the given weights. `shifts` has the offset of each group from the
-    columns of all weights to the columns of the given weights.
+    Labels of the rows are columns of `weights`. `shifts` has for each group the offset from columns of all
+    weights to columns of `weights`.
     """
     assert spec.groups is not None
     ranges = spec.groups.ranges[list(pair)] + np.array(shifts)[:, None]
@@ -118,7 +117,7 @@ def visit_pair(
     problem = problem_of(spec)._replace(n_classes=weights.current.shape[1], ranges=ranges)
     tally = own_lines(N_TALLIES)
     tally[CLOCK] = turn.clock
-    old = joined([_rows_of(lists, g, pair, shifts) for g in pair]).in_block(rows.n_rows)
+    old = joined([_group_duals(lists, g, pair, shifts) for g in pair]).in_block(rows.n_rows)
     place = Place(turn.pass_number, number, turn.read_work * (turn.number == 0))
     new = visitor.visit(rows, order, old, Target(problem, weights, tally), place)
     places = np.full(weights.current.shape[1], -1)  # position in `pair` of each column's group
@@ -142,7 +141,7 @@ def _rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
 
 
 class BlockDuals:
-    """Duals of a block by the groups of the rows' own classes and of the duals' classes."""
+    """Duals of a block, divided by the group of the row's true class and the group of the dual's class."""
 
     def __init__(self, rows: Rows, old: OldDuals, groups: ClassGroups) -> None:
         n_groups, self.lists = len(groups.ranges), DualLists()
@@ -152,13 +151,13 @@ class BlockDuals:
         self._groups = range(n_groups)
 
     def parts(self) -> Iterator[RowDuals]:
-        """Yield all duals of the rows of each group."""
+        """Yield, for each group, all duals of the group's rows."""
         for g in self._groups:
             if len(self.lists[g, g].rows):
-                yield _rows_of(self.lists, g, self._groups, [0] * len(self._groups))
+                yield _group_duals(self.lists, g, self._groups, [0] * len(self._groups))
 
 
-def _rows_of(lists: DualLists, g: int, groups: Sequence[int], shifts: Sequence[int]) -> RowDuals:
+def _group_duals(lists: DualLists, g: int, groups: Sequence[int], shifts: Sequence[int]) -> RowDuals:
     """Return the duals of the rows of group `g` for the classes of `groups`."""
     rows, counts, ids, values = zip(*(lists[g, h] for h in groups), strict=True)
     shifted = np.concatenate([_shifted(*each) for each in zip(ids, shifts, strict=True)])
@@ -170,7 +169,7 @@ def _shifted(ids: np.ndarray, shift: int) -> np.ndarray:
 
 
 def divide_duals(duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int) -> list[RowDuals]:
-    """Divide the duals of the rows `members` by the groups of their classes."""
+    """Divide the duals of the rows `members` by the group of each dual's class."""
     counts, ids, values = by_group(duals, members, groups, n_groups)
     ends = np.cumsum(counts.sum(axis=1, dtype=np.int64))[:-1]
     parts = zip(counts, np.split(ids, ends), np.split(values, ends), strict=True)

@@ -25,24 +25,21 @@ class Executor(Protocol):
     def put(self, values: Sequence[Any], at: str) -> list[Any]:
         """Send values to the worker at an address, and return references to them.
 
-        No other worker has a copy. If the worker is lost, results that need the values are lost, too. Raises
-        `WorkersLost` as `results` does.
+        No other worker has a copy, so if the worker is lost, `results` that need the values raise
+        `WorkersLost`.
         """
 
     def task(self, name: str, function: Callable[..., Any], *arguments: Any, at: str | None = None) -> Any:
         """Make a task to start later, on the worker at an address or on any worker.
 
-        The arguments are values, tasks, references to results, and lists of these.
+        An argument is a value, a task, a reference to a result, or a list of values, tasks and references.
         """
 
     def start(self, tasks: Sequence[Any]) -> list[Any]:
         """Start tasks and the tasks that they depend on; return references to their results."""
 
     def results(self, references: Sequence[Any]) -> list[Any]:
-        """Wait for results and fetch them.
-
-        Raises `WorkersLost` if results are lost, and the training must continue from its last commit.
-        """
+        """Wait for results and return them; raise `WorkersLost` to continue from the last commit."""
 
     def check(self, data: Any) -> list[str]:
         """Raise `ClusterError` unless all workers can read the data of ``data.open()``; return warnings."""

@@ -1,9 +1,9 @@
 """Training split by rows: each part of a block is visited separately, and the steps are added.
 
-This is CoCoA+ (Ma et al. 2015). S parts of the rows start with the same weights w. Each part solves its own
-problem, in which a step Δw counts as S Δw. The sum of all steps then raises the dual objective by at least
-the sum of the gains in the S problems. In a round, each part makes a block step, and inner passes, for its
-rows.
+This is CoCoA+ (Ma et al. 2015). A block has S parts, one for each split, which start with the same weights.
+Each part solves its own problem, in which a step Δw of the weights counts as S Δw. The sum of all steps then
+raises the dual objective by at least the sum of the gains in the S problems. In a round, each part visits
+half of its rows, and makes inner passes over them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from streamsvm.training.visitor import Target, Visitor
 
 ROUNDS = 2  # rounds of a block; the average can begin between them
 _MAX_SUMS = 8
-_VALUES_PER_SUM = 1 << 18  # values for which one more part pays off
+_VALUES_PER_SUM = 1 << 18  # values to add for each sum that runs in parallel
 
 TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # rows of duals are row numbers in the block
 
@@ -47,9 +47,9 @@ class _Part(NamedTuple):
 
 
 def rows_after(rounds: int, n_rows: Any) -> Any:
-    """Return the number of rows of a part of `n_rows` that are visited after `rounds` rounds.
+    """Return how many of the `n_rows` rows of a part are visited after `rounds` rounds.
 
-    It is rounded up, so that the average can begin after half of a pass over a single block.
+    The number is rounded up, so the average can begin halfway through a pass over a single block.
     """
     return -(-n_rows * rounds // ROUNDS)
 
@@ -64,10 +64,7 @@ def visit_part(
     old: OldDuals,
     weights: Weights,
 ) -> TallyAndDuals:
-    """Visit the rows of one round in a part of a block, with steps that count S times.
-
-    The part starts at row `first` of the block.
-    """
+    """Visit the rows of one round in the part of `split`, which starts at row `first` of the block."""
     settings = spec.settings
     splits, piece = settings.splits, turn.block * settings.splits + split
     order = turn.permute(rows.n_rows, settings.seed, turn.pass_number, piece, 0)
@@ -85,8 +82,7 @@ def visit_part(
 def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
     """Add the rows ``features[i]`` of each ``moved[i]`` into ``moved[0]``; return the features of the sum.
 
-    The other arrays are overwritten. Adding as a binary tree makes the sums independent of the number of
-    workers.
+    The other arrays are overwritten. A binary tree makes the sums independent of the number of workers.
     """
     features, step = list(features), 1
     while step < len(moved):
@@ -100,7 +96,7 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
 
 
 class RowRounds(SplitVisits):
-    """Visits of S parts of each block at the same time."""
+    """Visits of the parts of each block at the same time, one part for each split."""
 
     @functools.cached_property
     def _split_weights(self) -> list[Weights]:
@@ -133,7 +129,6 @@ class RowRounds(SplitVisits):
         return self._workers.map(work, range(self.learner.spec.settings.splits))
 
     def _visit_round(self, turn: Turn, parts: Any) -> list[TallyAndDuals]:
-        """Visit the rows of a round, add the steps, and return the tally and the new duals of each part."""
         work = functools.partial(self._visit_part, turn, parts)
         results = self._workers.map(work, range(len(parts)))
         self._add_up(parts)

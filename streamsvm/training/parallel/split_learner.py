@@ -25,7 +25,7 @@ SCORED_PARTS = 16  # parts for scoring a block; sums are added in a fixed order 
 
 
 class Turn(NamedTuple):
-    """One round of visits to a block: of the pairs of groups, or of half of each part of the rows."""
+    """One round of visits to a block: of some pairs of class groups, or of half of each part of the rows."""
 
     pass_number: int
     block: int
@@ -33,7 +33,7 @@ class Turn(NamedTuple):
     read_work: int
     permute: Callable[[int, int, int, int, int], np.ndarray]
     averaging: bool
-    clock: float  # clock of the average at the start of the round; results of earlier tasks may be later
+    clock: float  # clock of the average at the start of the round; a cluster's tasks may replace it
 
     @classmethod
     def of(cls, learner: Learner, block: TrainingBlock, number: int) -> Turn:
@@ -44,7 +44,7 @@ class Turn(NamedTuple):
 class SplitVisits(Visits):
     """Visits divided among threads; they cannot estimate a progressive accuracy.
 
-    `plan` describes the duals and rows of a block. Each worker has room for its share.
+    `plan` describes the duals and rows of a block. Each worker has room for one split.
     """
 
     progressive = False
@@ -96,6 +96,6 @@ def new_weights(spec: Spec, n_features: int, columns: int, *, averaging: bool) -
 
 
 def scored_part(rows: Rows, part: int) -> Rows:
-    """Return one of the parts for scoring rows."""
+    """Return one of the `SCORED_PARTS` parts of the rows."""
     begin, end = (rows.n_rows * p // SCORED_PARTS for p in (part, part + 1))
     return row_span(rows, begin, end)

@@ -14,10 +14,7 @@ from streamsvm.training.parallel.class_groups import group_classes
 
 
 def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> Settings:
-    """Return the settings with ``split`` resolved if it is "auto".
-
-    Raises `SettingsError` if the classes cannot be split.
-    """
+    """Return the settings with "auto" ``split`` resolved; raise `SettingsError` for an impossible split."""
     if settings.splits == 1:
         return settings
     if settings.split == AUTO:
@@ -25,7 +22,7 @@ def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bo
         return dataclasses.replace(settings, split=ROWS if by_rows else CLASSES)
     obstacle = _obstacle(settings, len(class_counts), multilabel=multilabel)
     if settings.split == CLASSES and obstacle:
-        raise SettingsError(obstacle, remedy=Remedy("give {}", Option("split", ROWS)), setting="split")
+        raise SettingsError(obstacle, remedy=Remedy("use {}", Option("split", ROWS)), setting="split")
     return settings
 
 
@@ -34,7 +31,7 @@ def _obstacle(settings: Settings, n_classes: int, *, multilabel: bool) -> str | 
     if not get_loss(settings.loss).class_splits:
         return f"the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
-        return "several labels per row, costs of pairs, and other solvers rule out a split by classes"
+        return "several labels per row, pair costs, class weights or the solver rule out a split by classes"
     if n_classes < 2 * settings.splits:
         return f"{n_classes:,} classes are too few for {2 * settings.splits} groups, two for each split"
     return None
@@ -47,7 +44,7 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
         return True, obstacle
     if settings.trained_loss.extra_columns or settings.trained_loss.centred:
         return True, "a split by classes is slow, because rounds do not update the mean over all classes"
-    # In each of 2S - 1 rounds a worker visits 1/S of the rows, over 1/S of the columns.
+    # In each of the 2 S - 1 rounds for S splits, a worker visits 1/S of the rows over 1/S of the columns.
     dtype = np.dtype(settings.dtype)
     columns = group_classes(class_counts, 2 * splits, dtype).n_columns
     work = (2 * splits - 1) / splits**2 * columns / padded_classes(k, dtype)
@@ -56,7 +53,6 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
 
 
 def why_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> str:
-    """Return the reason for the chosen kind of split."""
     by_rows, reason = _by_rows(settings, class_counts, multilabel=multilabel)
     return reason if by_rows == (settings.split == ROWS) else "as requested"
 

@@ -161,7 +161,7 @@ def _check_memory(message: str, texts: list[bytes], classes: tuple[str, ...] | N
     length = LINE_BYTES.search(message)
     if length is None:
         assert classes is None
-        assert "different labels so far" in message
+        assert "different labels, too many" in message
         return
     text = texts[int(place[1])]
     lines = text.split(b"\n")

@@ -188,7 +188,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"splits": 0}, "splits must be a whole number in"),
     ({"split": "columns"}, "split must be one of auto, classes, rows"),
     ({"splits": 2, "loss": "chain"}, "splits must be 1 with the loss chain"),
-    ({"splits": 2, "workers": 0}, "workers must be 1 or more"),
+    ({"splits": 2, "workers": 0}, "workers must be a whole number"),
     ({"split": "classes", "splits": 2, "valid": "b.zarr"}, "valid must have one label per row"),
 ]
 
