@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import importlib.util
 import json
 import re
 import shutil
@@ -18,7 +19,9 @@ from warm_process import run
 from streamsvm.kernels import jit
 from streamsvm.losses import LOSSES
 
-ROOT = Path(jit.__file__).parents[2]
+PACKAGES = ("streamsvm", "streamsvm_converters", "streamsvm_cli")
+# Folders of the packages, some of which have shorter names in the repository than in an installed wheel.
+FOLDERS = {name: Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES}
 HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn", "pyarrow", "joblib"}
 
 
@@ -52,7 +55,7 @@ def loaded_by_commands(*commands: tuple[object, ...]) -> set[str]:
 
 def test_only_the_command_that_is_called_is_imported_and_its_help_loads_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1 1:1\n2 2:1\n")
-    commands = {f"streamsvm_cli.{path.stem}" for path in files_of("cli") if path.stem in _SUMMARIES}
+    commands = {f"streamsvm_cli.{path.stem}" for path in files_of("streamsvm_cli") if path.stem in _SUMMARIES}
     assert len(commands) == len(_SUMMARIES)
     assert not loaded_by_commands(("--help",)) & commands
     for words in ("info", tmp_path / "a.txt"), ("fit", "--help"):
@@ -129,21 +132,22 @@ def within(name: str, packages: set[str]) -> bool:
 
 
 def files_of(folder: str) -> list[Path]:
-    paths = sorted((ROOT / folder).rglob("*.py"))
+    package, *inner = folder.split("/")
+    paths = sorted(FOLDERS[package].joinpath(*inner).rglob("*.py"))
     assert paths
     return paths
 
 
 def module_of(path: Path) -> str:
     """The full name of the module in a file of one of the three packages."""
-    package, *inner = path.relative_to(ROOT).with_suffix("").parts
-    names = {"cli": "streamsvm_cli", "converters": "streamsvm_converters"}
-    return ".".join([names.get(package, package), *inner]).removesuffix(".__init__")
+    package = next(name for name, folder in FOLDERS.items() if path.is_relative_to(folder))
+    inner = path.relative_to(FOLDERS[package]).with_suffix("").parts
+    return ".".join([package, *inner]).removesuffix(".__init__")
 
 
 def test_no_imports_form_a_circle() -> None:
     """Imports inside functions and for type checkers count as well; importing a package is not counted."""
-    paths = [path for folder in ("streamsvm", "converters", "cli") for path in files_of(folder)]
+    paths = [path for folder in PACKAGES for path in files_of(folder)]
     modules = {module_of(path) for path in paths}
     graph = {}
     for path in paths:
@@ -162,7 +166,7 @@ def test_no_imports_form_a_circle() -> None:
 
 def test_imports_only_go_down() -> None:
     layers = {name: number for number, line in enumerate(LAYERS.splitlines()) for name in line.split()}
-    assert all(list((ROOT / "streamsvm").glob(f"{name}*")) for name in layers)
+    assert all(list(FOLDERS["streamsvm"].glob(f"{name}*")) for name in layers)
 
     def layer_of(module: str) -> int:
         return layers.get(module.split(".")[1] if "." in module else "", len(layers))
@@ -192,14 +196,14 @@ def test_converters_and_kernels_use_only_what_they_need() -> None:
     kernels |= {f"streamsvm.{name}" for name in ("kernels", "errors", "base")}
     names = ("base", "errors", "settings", "store", "inputs", "data", "kernels")
     allowed = {
-        "converters": {f"streamsvm.{name}" for name in names},
+        "streamsvm_converters": {f"streamsvm.{name}" for name in names},
         "streamsvm/kernels": kernels,
         "streamsvm/losses": kernels | {"streamsvm.losses"},
     }
     for folder, packages in allowed.items():
         for path in files_of(folder):
             found = {name for name in imports_of(path) if not within(name, packages)}
-            if folder == "converters":
+            if folder == "streamsvm_converters":
                 found = {name for name in found if within(name, {"streamsvm", "streamsvm_cli"})}
             assert not found, path
 
@@ -241,11 +245,11 @@ def test_a_second_process_compiles_nothing(tmp_path: Path, empty: bool) -> None:
 def test_the_stamp_changes_with_every_file_of_kernels(tmp_path: Path) -> None:
     digest = jit.source_digest.__wrapped__
     for loss in LOSSES.values():
-        assert digest(ROOT / "streamsvm") in loss.kernels.visit._cache._cache_file._source_stamp
-    for name in ("streamsvm", "converters"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        assert digest(FOLDERS["streamsvm"]) in loss.kernels.visit._cache._cache_file._source_stamp
+    for name in ("streamsvm", "streamsvm_converters"):
+        shutil.copytree(FOLDERS[name], tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     named = re.compile("^@(kernel|inlined|allocating|compiled|intrinsic)", re.MULTILINE)
-    for folder in (tmp_path / "streamsvm", tmp_path / "converters"):
+    for folder in (tmp_path / "streamsvm", tmp_path / "streamsvm_converters"):
         seen = {digest(folder)}
         files = [path for path in folder.rglob("*.py") if named.search(path.read_text())]
         assert len(files) >= 2
@@ -256,6 +260,6 @@ def test_the_stamp_changes_with_every_file_of_kernels(tmp_path: Path) -> None:
 
 
 def test_only_one_file_knows_how_numba_compiles() -> None:
-    for path in [*files_of("streamsvm"), *files_of("converters")]:
+    for path in [*files_of("streamsvm"), *files_of("streamsvm_converters")]:
         if path.name != "jit.py":
             assert not re.search(r"_nrt|\bnjit\b|_cache_file|_source_stamp", path.read_text()), path

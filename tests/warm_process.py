@@ -143,7 +143,8 @@ def become(argv: list[str], code: str, cwd: str, env: dict[str, str]) -> None:
         stream = os.fdopen(number, mode, buffering, errors=errors, closefd=False)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.argv, sys.path[0] = argv, ""
+    sys.argv = argv
+    del sys.path[0]  # this folder; as for an installed command, the current folder does not take its place
 
 
 @atexit.register  # before all others, so that it is called last

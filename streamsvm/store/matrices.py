@@ -179,10 +179,15 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
     """
     from scipy.sparse import csc_array
 
-    module, opening = ("h5py", "h5py.File") if container.kind == "hdf5" else ("zarr", "zarr.open")
+    module, opening, more, end = "h5py", "h5py.File", "", ""
+    if container.kind != "hdf5":
+        module, opening, more = "zarr", "zarr.open_group", ", use_consolidated=False"
+        end = "; zarr.consolidate_metadata(f.store)"
+    parent, _, key = name.rpartition("/")  # anndata writes no names with slashes
+    group = f"f[{parent!r}]" if parent else "f"
     lines = (
-        f"import anndata, {module}; f = {opening}({str(container.path)!r}, 'r+'); "
-        f"X = anndata.io.read_elem(f[{name!r}]).tocsr(); anndata.io.write_elem(f, {name!r}, X)"
+        f"import anndata, {module}; f = {opening}({str(container.path)!r}, mode='r+'{more}); "
+        f"X = anndata.io.read_elem(f[{name!r}]).tocsr(); anndata.io.write_elem({group}, {key!r}, X){end}"
     )
     if memory is None:
         raise StoreError(

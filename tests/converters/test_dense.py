@@ -145,7 +145,7 @@ def test_rows_of_very_many_features_become_csr(tmp_path: Path, monkeypatch: pyte
 # -- like, and rows that are not finite ------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_what_becomes_infinite_in_float16_is_named(folder, X) -> None:
     X[7, 3] = 65520
     np.save("x.npy", X)

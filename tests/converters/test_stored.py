@@ -104,11 +104,12 @@ def test_what_does_not_fit_in_memory_twice_is_refused_with_python_that_rewrites_
     np.savez_compressed("dense.npz", X=X.toarray(), y=TYPES.astype(str))
     cells.layers["counts"] = X.tocsc()
     cells.write_h5ad("c.h5ad")
+    cells.write_zarr("c.zarr")
     options: dict[str, dict[str, Any]] = {
         "sparse.npz": {"labels": "y.txt"}, "dense.npz": {"label": "y"},
-        "c.h5ad": {"label": "type", "layer": "counts"},
+        "c.h5ad": {"label": "type", "layer": "counts"}, "c.zarr": {"label": "type", "layer": "counts"},
     }  # fmt: skip
-    new = {"sparse.npz": "by-rows.h5ad", "dense.npz": "X.npz", "c.h5ad": "c.h5ad"}
+    new = {"sparse.npz": "by-rows.h5ad", "dense.npz": "X.npz", "c.h5ad": "c.h5ad", "c.zarr": "c.zarr"}
     for name, given in options.items():
         convert([name], "large.zarr", force=True, shuffle=False, **given)
         with pytest.raises(PlanError, match=rf"{name}.*needs twice as much .*run `.*` in Python") as caught:

@@ -70,7 +70,7 @@ def test_other_values_and_columns_are_warnings_and_no_feature(people: pd.DataFra
 
 REFUSED: list[tuple[object, str]] = [
     ([f"p{i}" for i in range(N)], "column 'name' has a different value in each of 90 rows, so its values"),
-    (pd.Timedelta("1h"), "column 'name' holds duration[ns], not numbers, text or dates"),
+    (pd.Timedelta("1h").as_unit("ns"), "column 'name' holds duration[ns], not numbers, text or dates"),
     ([[1]] * N, "column 'name' holds list<item: int64>, not numbers, text or dates"),
     ([1, "x"] * (N // 2), "Conversion failed for column name with type object"),
     (None, "column 'name' has no value in any row; leave it out"),

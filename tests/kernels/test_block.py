@@ -208,7 +208,7 @@ def test_the_largest_dual_is_the_top_of_equal_scores(loss: str, solve: Solver) -
 def test_a_number_that_is_none_stays_visible(k: int, loss: str, solve: Solver) -> None:
     """In the duals, wherever it enters the problem of a row."""
     own, has_own = np.arange(k) == 1, LOSSES[loss].own_dual
-    block = Block(1.0, 0.3, 2, 1.5, 0.5, own, np.linspace(-1, 1, k), np.where(own & ~has_own, 0, 0.2 / k))
+    block = Block(1.0, 0.3, 2, 1.5, 0.5, own, np.linspace(-1, 1, k), np.where(own > has_own, 0, 0.2 / k))
     assert np.isfinite(solve(loss, block)).all()
     for name, of_classes in {
         "scores": ~own | (not loss.startswith("llw")),  # to which the score of the own class is nothing

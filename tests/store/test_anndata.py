@@ -255,9 +255,10 @@ def element(name: str, at: int, value: int) -> Callable[[Path], None]:
 
 def replaced(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
     def change_it(file: h5py.File) -> None:
-        values = file[name][()]
-        del file[name]
-        file[name] = change(values)
+        inner = f"{name}/values" if isinstance(file[name], h5py.Group) else name  # text of newer anndata
+        values = file[inner][()]
+        del file[inner]
+        file[inner] = change(values)
 
     return hdf5(change_it)
 

@@ -47,8 +47,8 @@ def write(path: Path, kind: str) -> None:
         if chunked and key != "obs/type/categories":
             dense = getattr(elem, "ndim", 1) == 2 and iospec.encoding_type == "array"
             options["chunks"] = (CHUNK, 8) if dense else (CHUNK,)
-            if kind == "shards":
-                options["shards"] = tuple(2 * size for size in options["chunks"])
+            is_sharded = kind == "shards"  # newer anndata would choose shards by itself
+            options["shards"] = tuple(2 * size for size in options["chunks"]) if is_sharded else None
         write_func(group, key, elem, dataset_kwargs=options)
 
     with (
@@ -95,7 +95,8 @@ def read(path: Path, **options: str) -> list[str]:
 def test_a_lost_chunk_of_a_sparse_matrix_of_labels_or_of_names_is_an_error(copied: tuple[Path, str]) -> None:
     path, kind = copied
     assert read(path) == []
-    for array in ("X/data", "X/indices", "X/indptr", "obs/type/codes", "obs/type/categories", "var/_index"):
+    names = "var/_index/values" if (path / "var/_index/values").exists() else "var/_index"  # of newer anndata
+    for array in ("X/data", "X/indices", "X/indptr", "obs/type/codes", "obs/type/categories", names):
         files = sorted((path / chunk(kind, array, 0)).parent.glob("[0-9]*"), key=lambda file: int(file.name))
         for file in {files[0], files[-1]}:
             file.rename(path / "aside")
@@ -103,7 +104,7 @@ def test_a_lost_chunk_of_a_sparse_matrix_of_labels_or_of_names_is_an_error(copie
             expected = rf"array {array}, chunk {number}: the chunk is missing; copy the whole store again, or"
             with pytest.raises(StoreError, match=expected):
                 read(path)
-            if array != "var/_index":  # names are only described
+            if array != names:  # they are only described
                 with pytest.raises(StoreError, match=expected):
                     inspect(path, verify=True)
             (path / "aside").rename(file)

@@ -31,6 +31,7 @@ def read_with_anndata(path: Path, **options) -> anndata.AnnData:
     read = anndata.io.read_zarr if path.suffix == ".zarr" else anndata.io.read_h5ad
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", "The 'future.infer_string' option")  # which anndata reads
         adata = read(path, **options)
     # Text for every row and feature would take more space than the rows: the index consists of numbers, and
     # anndata warns that it converts them to text. There must be no other warning.
