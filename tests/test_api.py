@@ -76,7 +76,7 @@ def test_options_of_commands_agree_with_the_settings() -> None:
 
 def test_the_contract_names_what_resume_may_change() -> None:
     text = (Path(__file__).parents[1] / "docs" / "formats.md").read_text()
-    named = re.search(r"settings that\s+`resume` may change \((.*?)\)", text, re.DOTALL)[1]
+    named = re.search(r"settings that\s+`resume` may\s+change \((.*?)\)", text, re.DOTALL)[1]
     assert set(re.findall(r"`(\w+)`", named)) == {*changes_of(Settings), "gap"}
 
 

@@ -146,7 +146,7 @@ def test_the_readme_has_no_commands_that_other_tests_do_not_run() -> None:
     sections = re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", (ROOT / "README.md").read_text(), re.MULTILINE)
     languages = {title: re.findall(r"^```(.*)\n", text, re.MULTILINE)[::2] for title, text in sections}
     assert {title: found for title, found in languages.items() if found} == {
-        "Install and test": ["sh"], "One command": ["sh"], "Cells": ["sh"], "Tables": ["sh"],
+        "Install and test": ["sh"], "One command": ["sh"], "Single-cell data": ["sh"], "Tables": ["sh"],
         "Text": ["sh"], "Embeddings": ["sh"], "On the command line": ["sh"], "In Python": ["python"],
         "All the cores, and many machines": ["sh"],
     }  # fmt: skip
