@@ -1,1 +1,1 @@
-"""Command line: one module for each command, without algorithms, which are in the library."""
+"""Command line, with one module for each command; the algorithms are in the library."""

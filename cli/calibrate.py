@@ -26,9 +26,9 @@ def calibrate(
 ) -> None:
     """Fit the probabilities of a model to hold-out data.
 
-    The rows must not be training rows. The command fits one temperature for all classes and writes it to the
-    model, for predict --proba; predicted labels stay the same. For predict --unknown, the model also stores
-    how accurate the predictions are above each probability; a table shows this.
+    The rows must not have been used for training. The command fits one temperature for all classes and stores
+    it in the model, for predict --proba. Predicted labels do not change. For predict --unknown, it also
+    stores how accurate the predictions above each probability are, and prints this as a table.
     """
     import streamsvm
 

@@ -1,4 +1,4 @@
-"""Program `streamsvm`, which imports and builds only the command that is called."""
+"""Define the program `streamsvm`, which imports and builds only the command that is called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typer.main import get_command
 from streamsvm.errors import StreamsvmWarning
 
 _PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None}
-_SUMMARIES = {  # first docstring line of each command, known without importing its file
+_SUMMARIES = {  # first docstring line of each command, so that help need not import all commands
     "convert": "Convert text, tables, AnnData or arrays to a store.",
     "info": "Describe data, a run or a model, or compare runs.",
     "fit": "Train a linear multi-class SVM.",
@@ -33,7 +33,7 @@ _SUMMARIES = {  # first docstring line of each command, known without importing 
 
 @functools.cache
 def built(name: str) -> Any:
-    """Import a command, and return it as built by Typer."""
+    """Import a command, build it with Typer, and return it."""
     from streamsvm_cli.help import Command
 
     alone = typer.Typer(add_completion=False, **_PLAIN)
@@ -92,7 +92,7 @@ def root(
 
 
 def warn_on_one_line() -> None:
-    """Print each warning of the library once, on one line, without its location in the code."""
+    """Print each warning of the library only once, on one line, without its location in the code."""
     before = warnings.showwarning
     WARNED.clear()
 

@@ -1,4 +1,4 @@
-"""Output and signal handling of the commands."""
+"""Print the output of the commands, and handle signals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WARNED: set[str] = set()
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
-    """Print an error or warning and its notes on stderr, each on one line."""
+    """Print an error or warning and its notes to stderr, each on one line."""
     for each in (line, *getattr(line, "__notes__", ())):
         _print(f"streamsvm: {shell_text(each, options)}", sys.stderr)
 
@@ -44,7 +44,7 @@ def warn(line: object) -> None:
 
 
 def _print(line: str, stream: TextIO, indent: int | None = 2) -> None:
-    """Print a line; wrap it on a terminal unless `indent` is None; exit if the reader closed the pipe."""
+    """Print a line, wrapped on a terminal unless `indent` is None; exit if the reader closed the pipe."""
     if stream.isatty() and indent is not None:
         width = os.get_terminal_size(stream.fileno()).columns or 80
         if len(line) > width:
@@ -60,7 +60,10 @@ def _print(line: str, stream: TextIO, indent: int | None = 2) -> None:
 
 
 class Console:
-    """Output of a command: lines for people, one JSON object, or nothing; a context manager for progress."""
+    """Output of a command: lines for people, one JSON object, or nothing.
+
+    As a context manager, it shows progress.
+    """
 
     def __init__(self, *, quiet: bool, json: bool) -> None:
         self.people = not quiet and not json
@@ -87,7 +90,7 @@ class Console:
                 print(_CLEAR, end="", file=sys.stderr, flush=True)
 
     def say(self, line: str = "", indent: int = 2) -> None:
-        """Print a line unless the output is quiet or JSON; escape control characters in it."""
+        """Print a line unless the output is quiet or JSON. Control characters in it are escaped."""
         if self.people:
             _print(shell_text(line), sys.stdout, indent)
 
@@ -100,7 +103,6 @@ class Console:
             self._stage = "", time.monotonic()
 
     def _show_progress(self) -> None:
-        """Refresh the last line of a terminal, or print log lines, until the command ends."""
         on_terminal = sys.stderr.isatty()
         with suppress(BrokenPipeError):  # the command exits when it prints its next line
             while not self._ended.wait(_DRAW_INTERVAL if on_terminal else _LOG_INTERVAL):
@@ -128,26 +130,26 @@ class Console:
 
 
 class EventTable:
-    """Base class of reporters, which print training events as lines of a table."""
+    """Base class of reporters that print training events as lines of a table."""
 
     COLUMNS: tuple[tuple[str, int, str, str], ...]
     LAST = ""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.left_out: set[str] = set()  # keys of empty columns
+        self.left_out: set[str] = set()  # keys of columns that are not printed
         self._headed = False
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["event"] == "warning":
             warn(event["warning"])
         elif event["event"] == "choose":
-            trainings, rows = count(event["trainings"], "training"), count(event["rows"], "row")
-            self.console.say(f"{trainings} on a sample of {rows}; accuracy on a held-out fifth of it:")
+            runs, rows = count(event["trainings"], "training run"), count(event["rows"], "row")
+            self.console.say(f"{runs} on a sample of {rows}; accuracy on a held-out fifth of the sample:")
         elif event["event"] == "candidate":
             self.console.say(f"{event['valid_accuracy']:8.4f}  loss {event['loss']:4}  {event['transform']}")
         elif event["event"] == "chosen":
-            why = ", because no candidate is better by more than a standard error" * event["default"]
+            why = ", because no candidate is better by more than one standard error" * event["default"]
             self.console.say(f"chosen: loss {event['loss']}, transform {event['transform']}{why}")
 
     def line(self, event: dict[str, Any], end: str = "") -> None:

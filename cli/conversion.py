@@ -1,4 +1,4 @@
-"""Printing of conversion reports and reading counts."""
+"""Print conversion reports and reading statistics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def print_report(console: Console, report: Any) -> None:
 
 
 def print_counts(console: Console, counts: dict[str, Any]) -> None:
-    """Print the numbers of rows and values that a reader dropped or changed."""
+    """Print the messages about skipped rows, and the numbers of rows and values dropped or changed."""
     for line in counts["first_errors"]:
         warn(f"skipped: {line}")
     for name, (noun, done) in _COUNTS.items():

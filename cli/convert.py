@@ -38,8 +38,8 @@ def convert(
 
     Example: streamsvm convert train.libsvm --out train.zarr
 
-    The store is chunked, checksummed and shuffled; anndata can open it. Number columns of a table become
-    features. A text column becomes one feature for each value, or hashed n-grams with --text.
+    The store is chunked, checksummed and shuffled, and anndata can open it. Numeric columns of a table become
+    features. A text column becomes one feature per distinct value, or hashed n-grams with --text.
     """
     from streamsvm_converters import convert as to_store
 

@@ -1,4 +1,4 @@
-"""`streamsvm demo`: run all commands on real data, with a training that is killed and resumed."""
+"""`streamsvm demo`: run the main commands on real data, with a training run that is killed and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm_cli.options import Option, command
 
 from streamsvm.settings import checks
 
-_MARKER_FILE = ".streamsvm-demo"  # only a folder with this file is replaced
+_MARKER_FILE = ".streamsvm-demo"  # a folder is replaced only if it contains this file
 _ATTEMPTS = 10
 
 
@@ -27,13 +27,14 @@ _ATTEMPTS = 10
 def demo(console: Console, *, dir: Path) -> None:
     """Run all steps on real data, in under a minute.
 
-    Converts, trains, kills the training, resumes, compares, predicts and evaluates.
+    The demo converts data, kills and resumes a training run, compares its model with that of an uninterrupted
+    run, predicts labels and evaluates the model.
     """
     console.leave()  # the commands show their own progress
     begin = time.perf_counter()
     _prepare(dir)
     console.say("Handwritten digits, 1,797 images of 8 x 8 pixels in 10 classes (UCI, CC BY 4.0).")
-    console.say(f"All files go to {dir}; the commands can be repeated there.")
+    console.say(f"All files are written to {dir}; you can repeat the commands there.")
     console.say()
     _run(console, dir, "convert digits.train --out train.zarr")
     _run(console, dir, "convert digits.test --out test.zarr --like train.zarr --no-shuffle")
@@ -87,7 +88,7 @@ def _run(console: Console, folder: Path, command: str) -> None:
 
 
 def _kill(console: Console, folder: Path, command: str) -> None:
-    """Start a training, and kill it by SIGKILL in its third pass."""
+    """Start a training run, and kill it by SIGKILL in its third pass."""
     from streamsvm.info import inspect
 
     for _ in range(_ATTEMPTS):
@@ -101,6 +102,6 @@ def _kill(console: Console, folder: Path, command: str) -> None:
             console.say(f"  ... killed (SIGKILL): {inspect(folder / 'killed')['commits'][0]}")
             console.say()
             return
-        console.say("  ... the training ended before it could be killed; trying again")
+        console.say("  ... the run ended before it could be killed; trying again")
         shutil.rmtree(folder / "killed")
     raise typer.Exit(1)

@@ -32,11 +32,11 @@ _OPTIONS = {
     ),
     "costs": Option(
         checks.PATH, None,
-        "Also measure the mean cost, from a table as for fit: CSV or .npy, with a row for each true class.",
+        "Also measure the mean cost, given by a table as in fit: CSV or .npy, with a row per true class.",
     ),
     "tree": Option(
         checks.PATH, None,
-        "Also measure the mean cost: the path length between classes in a tree, as for fit.",
+        "Also measure the mean cost, which is the path length between classes in a tree, as in fit.",
     ),
     "confusion": Option(
         checks.PATH._replace(metavar="CSV"), None,
@@ -63,14 +63,15 @@ def evaluate(
 
     Example: streamsvm evaluate run test.zarr
 
-    Prints accuracy, top-k accuracy, macro and micro F1, where unknown labels count as wrong. Then follow
-    precision, recall and F1 for the classes with the lowest F1 (in JSON, for all classes), and the most
-    frequent confusions. Models with probabilities also get log loss and expected calibration error, models
-    trained with costs or a tree of classes get the mean cost over rows with known labels, and calibrated
-    models get the fraction and accuracy of the rows that predict --unknown would label.
+    The command prints accuracy, top-k accuracy, and macro and micro F1; unknown labels count as wrong. It
+    then prints precision, recall and F1 for the classes with the lowest F1 (in JSON, for all classes), and
+    the most frequent confusions. For models with probabilities, it also prints log loss and expected
+    calibration error. For models trained with costs or a tree of classes, it prints the mean cost of rows
+    with known labels. For calibrated models, it prints the fraction of rows that predict --unknown would
+    label, and the accuracy on these rows.
 
-    If rows have several labels, prints the precision of the best k labels, the ranking loss, and macro F1,
-    micro F1 and subset accuracy of the predicted label sets. Unknown labels are then ignored.
+    If rows have several labels, the command prints the precision of the best k labels, the ranking loss, and
+    macro F1, micro F1 and subset accuracy of the predicted label sets. Unknown labels are then ignored.
     """
     import streamsvm
 
@@ -80,7 +81,7 @@ def evaluate(
         model, data, top_k=None if top_k is None else (1, top_k), progress=console.progress, **settings
     )
     if confusion is not None and not isinstance(result, streamsvm.Evaluation):
-        raise wrong_setting("confusion", "applies only to rows with one label each, and these rows have more")
+        raise wrong_setting("confusion", "applies only to rows with one label; leave it out for this data")
     console.say(f"{'rows':>18}  {result.n:,}")
     if getattr(result, "unlabelled", 0):
         console.say(f"{'':>18}  {count(result.unlabelled, 'row')} without a label left out")
@@ -119,7 +120,7 @@ def _print_classes(console: Console, counts: Any) -> dict[str, Any]:
         heads = ("most confused: class", "predicted", "rows", "of the class")
         lines += ["", *table_lines(heads, confusions, 2)]
     if counts.too_low:
-        lines.append(f"too many pairs to count exactly, so counts may be up to {counts.too_low:,} too low")
+        lines.append(f"there are too many pairs for exact counts: some are up to {counts.too_low:,} too low")
     for line in lines:
         console.say(line)
     confused = [{"true": names[t], "predicted": names[p], "rows": n} for t, p, n in pairs]

@@ -18,9 +18,9 @@ _OPTIONS = {
         checks.one_of("liblinear", "sklearn", "onnx", "streamsvm"), None,
         "liblinear: text for LIBLINEAR; sklearn: a fitted LinearSVC for joblib, or a Pipeline that takes "
         "DataFrames or strings; onnx: a graph; streamsvm: a model folder, smaller with --prune and --dtype. "
-        "The default follows from the suffix: .txt or .model, .joblib, .onnx.",
+        "By default, the suffix determines the format: .txt or .model, .joblib, .onnx.",
     ),
-    "prune": Option(checks.NUMBER._replace(metavar="EPS"), 0.0, "Set coefficients up to this size to 0."),
+    "prune": Option(checks.NUMBER._replace(metavar="EPS"), 0.0, "Set coefficients of magnitude <= EPS to 0."),
     "dtype": Option(
         checks.one_of("float16", "float32"), None,
         "Precision of stored coefficients, for the format streamsvm; scores are then in float32.",
@@ -33,8 +33,8 @@ _OPTIONS = {
 def export(console: Console, model: Model, *, out: Path, **settings: Any) -> None:
     """Write a model for another program, or a smaller copy.
 
-    Feature weights, selections and the bias become part of the coefficients. A format that cannot hold the
-    other transforms of the model is rejected.
+    Feature weights, selections and the bias become part of the coefficients. The command fails if the format
+    cannot represent the other transforms of the model.
     """
     import streamsvm
 

@@ -25,12 +25,12 @@ _SLOW_READING_FRACTION = 0.5
 
 _RUN = {
     "out": Option(
-        checks.PATH, None, "Run directory to create; required except with --dry-run.",
+        checks.PATH, None, "Run directory to create; required unless --dry-run is set.",
         letter="o",
     ),
 }  # fmt: skip
 _OPTIONS = {
-    "dry_run": Option(checks.FLAG, False, "Print the memory plan of a store, AnnData or matrix, and exit."),
+    "dry_run": Option(checks.FLAG, False, "Print the memory plan for a store, AnnData or matrix, and exit."),
     "keep_data": Option(
         checks.FLAG, True,
         "Keep the store that was converted from text or a table, to allow more passes later.",
@@ -63,11 +63,11 @@ def fit(
 
     Example: streamsvm fit train.txt --valid test.txt --out run
 
-    Text and tables are first converted into the run. Stores, AnnData and dense matrices are read in place.
-    Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
+    Text and tables are first converted to a store in the run. Stores, AnnData and dense matrices are read in
+    place. Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
 
-    gap: (primal - dual) / primal, with ~ if estimated. The objective exceeds its optimum by at most this
-    fraction of its value. Gap and accuracies describe the model after the pass.
+    The gap is (primal - dual) / primal, with ~ if it is estimated. The objective exceeds its optimum by at
+    most this fraction of its value. The gap and the accuracies are those of the model after the pass.
     """
     import streamsvm
 
@@ -88,7 +88,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
     if with_size:
         console.say(size_of_data(plan["rows"], plan["features"], plan["classes"], plan["nnz"]))
     place = (
-        ", stored sparsely in much less" if plan["sparse"] else ", memory-mapped" * bool(plan["mapped_bytes"])
+        ", or much less in sparse form" if plan["sparse"] else ", memory-mapped" * bool(plan["mapped_bytes"])
     )
     console.say(
         f"{count(plan['blocks'], 'block')}; memory {format_size(plan['planned_bytes'])} of "
@@ -114,7 +114,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
         console.say(f"{plan['splits']} splits by {plan['split']}: {plan['split_reason']}")
     if plan.get("worker_bytes"):
         sizes = [format_size(plan[name]) for name in ("worker_bytes", "worker_split_bytes")]
-        console.say("a worker of a cluster needs about {}, and {} for each further split".format(*sizes))
+        console.say("a worker of a cluster needs about {}, and {} for each additional split".format(*sizes))
     if plan["mapped_bytes"] or "worker_bytes" in plan:
         console.say(f"disk: a commit writes up to {format_size(plan['commit_bytes'])} of weights")
     if plan["warning"]:
@@ -123,13 +123,13 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
         if plan[name]:
             warn(plan[name])
     if plan["C"] == AUTO:
-        console.say("C: chosen before the first pass, by trainings on a sample of the rows")
+        console.say("C: chosen before the first pass, by trial runs on a sample of the rows")
         return
     console.say(f"C {plan['C']:.4g}" + ", chosen from the data" * plan["C_auto"])
 
 
 class FitReporter(EventTable):
-    """Reporter of a fit, which prints a line about the model after each pass."""
+    """Reporter for a fit, which prints a line about the model after each pass."""
 
     COLUMNS = (
         ("pass", 4, "pass", "d"),
@@ -160,17 +160,17 @@ class FitReporter(EventTable):
 
 
 def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
-    """Print the result of a fit or resume; also print it as JSON if the command ends with it (`is_end`)."""
+    """Print the result of `fit` or `resume`. If it ends the command (`is_end`), also print it as JSON."""
     from streamsvm.run.directory import RunDir, names_of_files
 
-    if is_end and result.checkpoints == 0:  # every training writes at least a last commit
+    if is_end and result.checkpoints == 0:  # every run that trains writes at least a final commit
         more = "; continue the run with more --passes or a smaller --tol" * result.settings["keep_duals"]
         console.say(f"nothing left to train{more}")
     for warning in result.warnings:
         warn(warning)
     for rows, why in (
-        (result.empty_rows, "of norm 0 or without a label"),
-        (result.unweighted_rows, "of weight 0 or held out"),
+        (result.empty_rows, "with norm 0 or without a label"),
+        (result.unweighted_rows, "with weight 0 or held out"),
     ):
         if rows:
             console.say(f"{count(rows, 'row')} {why} took no part in training")
@@ -183,9 +183,9 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
             f"training waited for the store for {result.waited_fraction:.0%} of the time, so reading and "
             "decompression limit the speed, not computation"
         )
-    averaged = ", the average of the last half pass" if result.averaged else ""
+    averaged = ", the average over the last half pass" if result.averaged else ""
     console.say(f"model: {result.model}{averaged}")
-    if result.valid_accuracy is not None and result.checkpoints:  # else maybe from another validation store
+    if result.valid_accuracy is not None and result.checkpoints:  # else it may be from other data
         valid, part = result.settings["valid"], result.settings["hold_out"]
         sources = names_of_files(RunDir(Path(result.model).parent).read_settings()).get("valid", [valid])
         what = f"hold-out {part}" if valid is None else os.path.basename(sources[0])

@@ -1,4 +1,4 @@
-"""Help as plain text with groups of options; help by Rich would take 0.14 s more processor time."""
+"""Format help as plain text with groups of options; Rich would take 0.14 s more processor time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADINGS = (
     "Arguments", "Most used", "Run", "Model", "Training", "Weights and costs", "Labels", "Features",
     "Text columns", "Rows", "Computing", "Several cores", "Fine tuning", "Options",
 )  # fmt: skip
-# Most used options of commands with many options, in the order of the help; -h only names other options.
+# Most used options of commands with many options, in their order in the help. -h only names the others.
 _FIRST = {
     "convert": "out label labels weights like shuffle text n_features on_error memory force",
     "fit": "out valid passes tol C hold_out hold_out_by label text drop memory force loss transform",
@@ -21,11 +21,11 @@ _FIRST = {
     "predict": "out top_k threshold unknown scores proba explain label memory force",
     "evaluate": "top_k costs tree multilabel label labels memory",
 }
-_MAX_NAME_WIDTH = 30  # the text for longer option names is below them; all groups share the columns
+_MAX_NAME_WIDTH = 30  # the text of an option with a longer name starts on the next line
 
 
 class Command(TyperCommand):
-    """Command with options in groups; if `short`, its help only names less used options."""
+    """Command that groups its options in the help; if `short`, the help only names less used options."""
 
     short = False
 

@@ -17,7 +17,7 @@ from streamsvm.settings.scoring import TO_EVALUATE
 
 _MAX_ITEMS = 8
 _MAX_SOURCES = 12
-_DETAILS = {  # facts that only the JSON output has
+_DETAILS = {  # facts that are shown only in JSON
     "C_auto", "answered", "checksum", "chunk_nnz", "crc32", "encoding", "fingerprint",
     "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
     "values_in", "version",
@@ -33,7 +33,7 @@ _NAMES = {
 
 
 @command(
-    {"verify": Option(checks.FLAG, False, "Read everything and check it."), "label": TO_EVALUATE["label"]}
+    {"verify": Option(checks.FLAG, False, "Read and check all of the data."), "label": TO_EVALUATE["label"]}
 )
 def info(
     console: Console,
@@ -41,7 +41,7 @@ def info(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="Run, model, store, or file of any kind that convert takes. Several runs are compared.",
+            help="Run, model, store, or file of any kind that convert reads. Several runs are compared.",
         ),
     ],
     *,
@@ -62,7 +62,7 @@ def info(
     if len(records) > 1:
         for path, each in zip(paths, records, strict=True):
             if each["kind"] != "run":
-                raise SettingsError(f"only runs can be compared, but {path} is not a run")
+                raise SettingsError(f"only runs can be compared, but {path} is not a run; leave it out")
         for line in comparison([str(path) for path in paths], records):
             console.say(line)
         console.result(

@@ -1,4 +1,4 @@
-"""Entry point of `streamsvm`, which turns exceptions into exit codes."""
+"""Entry point of `streamsvm`, which converts exceptions to exit codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys  # no other import, because only `run` handles Ctrl-C
 
 
 def run() -> None:
-    """Run the command line; exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run the command line. Exit codes: 0 for success, 1 for failure, 2 for wrong usage, 130 for Ctrl-C."""
     try:
         _run()
     except KeyboardInterrupt:  # during imports
@@ -23,7 +23,7 @@ def _run() -> None:
     import gc
     import signal
 
-    gc.set_threshold(200_000)  # imports make nearly as many objects, but no garbage
+    gc.set_threshold(200_000)  # imports create nearly as many objects, but no garbage
 
     from streamsvm_cli import commands
     from streamsvm_cli.console import complain, fail
@@ -34,7 +34,7 @@ def _run() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Python then removes temporary files
     return_freed_memory()
     commands.warn_on_one_line()
-    if sys.__stderr__ is not None:  # traceback if a memory-mapped file is truncated, or its disk is full
+    if sys.__stderr__ is not None:  # traceback if a memory-mapped file is truncated or its disk is full
         faulthandler.enable(sys.__stderr__)
     try:
         commands.app()

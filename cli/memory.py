@@ -1,4 +1,4 @@
-"""Configuration of the C library's memory allocator."""
+"""Configure the memory allocator of the C library."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 def return_freed_memory(min_bytes: int = 2**20, kept_bytes: int | None = None) -> None:
     """Make the allocator return freed arrays of at least `min_bytes` to the system at once.
 
-    By default, glibc keeps arrays of up to 32 MB in heaps, which fragment: a fit with --memory 100M takes 209
-    MB or more, but 140 MB with this setting. A heap keeps up to `kept_bytes` free (default: 128 KB).
+    By default, glibc allocates arrays of up to 32 MB in heaps, which fragment. A fit with --memory 100M then
+    takes at least 209 MB, instead of 140 MB with this setting. Each heap keeps up to `kept_bytes` free.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library

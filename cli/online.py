@@ -66,8 +66,8 @@ def online(
 
     Example: streamsvm online train.libsvm --out run --classes ham,spam
 
-    Each row is predicted and then learned, in the order of the input. Text may introduce new classes and
-    features at any row. Shuffle input that is sorted by label first.
+    The label of each row is predicted before the model learns from the row, in the order of the input. Text
+    may contain new classes and features in any row. If the input is sorted by label, shuffle it first.
     """
     import streamsvm
     from streamsvm.store.addresses import copy_address
@@ -103,7 +103,7 @@ def online(
 
 
 def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return `TextSource` arguments that match the data of `like`; add its feature hash to `settings`."""
+    """Return `TextSource` arguments that match the data of `like`, and add its feature hash to `settings`."""
     from streamsvm.inputs.schema import read_schema
 
     schema = read_schema(like)
@@ -121,7 +121,7 @@ def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]
 
 
 def parse_classes(text: str) -> list[str]:
-    """Return class labels, in class order, from a file (separated by white space) or comma-separated list."""
+    """Return class labels in class order, from a file (separated by white space) or comma-separated list."""
     from streamsvm.base.label_values import class_order
 
     labels = [label.strip() for label in text.split(",")]
@@ -136,7 +136,7 @@ def parse_classes(text: str) -> list[str]:
 
 
 class OnlineReporter(EventTable):
-    """Reporter of an online run, which prints a line whenever the number of rows has doubled."""
+    """Reporter for an online run, which prints a line each time the number of rows has doubled."""
 
     COLUMNS = (
         ("rows", 13, "rows", ",d"),
@@ -161,7 +161,7 @@ def finish(console: Console, result: Any) -> None:
     print_counts(console, result.input)
     if result.empty_rows:
         console.say(
-            f"  {count(result.empty_rows, 'row')} of norm 0 or with an unseen label took no part in training"
+            f"  {count(result.empty_rows, 'row')} with norm 0 or an unseen label took no part in training"
         )
     console.say(
         f"{result.status}: {count(result.rows, 'row')} in {result.seconds:.2f} s, "

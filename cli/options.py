@@ -1,4 +1,4 @@
-"""Options of the commands, declared like settings of the library, and the decorator that makes commands."""
+"""Declare the options of the commands like library settings, and make commands from functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamsvm.settings.field import Setting
 class Option(Setting):
     """Command-line option that is not a library setting, or that needs its own help text.
 
-    The default ``...`` marks a required option. A bool with default False has no --no form.
+    The default ``...`` marks a required option. A bool option with the default False has no --no form.
     """
 
     group: str = "Run"
@@ -32,18 +32,18 @@ class Option(Setting):
 THREADS = Option(checks.whole(1), None, "Number of threads; by default one per processor.", group="Computing")
 EVERY = Option(
     checks.TEXT._replace(metavar="TIME|BLOCKS"), None,
-    "Commit every 0.5s, 60s, 5m, or 8 blocks (8). The default is 20 times the duration of the last commit, "
-    "and at least 10s.",
+    "Time between commits, such as 0.5s, 60s or 5m, or a number of blocks such as 8. The default is 20 "
+    "times the duration of the last commit, and at least 10s.",
 )  # fmt: skip
 TRAINING = {
     "workers": Option(
         checks.whole(1), None,
-        "Number of threads, or of workers of a cluster; by default one per processor. Training uses at most "
-        "one per split.", group="Several cores",
+        "Number of threads, or of cluster workers; by default one per processor. Training uses at most one "
+        "per split.", group="Several cores",
     ),
     "cluster": Option(
         checks.TEXT._replace(metavar="ADDRESS"), None,
-        "Train on a Dask cluster: address of the scheduler, its file, or local for processes on this "
+        "Train on a Dask cluster: address or file of its scheduler, or local for processes on this "
         "machine.", group="Several cores",
     ),
     "checkpoint_every": EVERY,
@@ -58,14 +58,14 @@ _COMMON = {
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")]
 Data = Annotated[
-    Path, typer.Argument(metavar="DATA", help="Labelled rows: a store, or a file that convert takes.")
+    Path, typer.Argument(metavar="DATA", help="Labelled rows: a store, or a file that convert reads.")
 ]
 
 
 def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a function into a command: add options, and a `console` that obeys --quiet and --json.
+    """Turn a function into a command with `options`, and with a `console` that obeys --quiet and --json.
 
-    The first of several options with the same name applies. Positional parameters become arguments.
+    If several options have the same name, the first one applies. Positional parameters become arguments.
     """
     declared: dict[str, Setting] = {}
     for group in (*options, _COMMON):

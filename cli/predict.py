@@ -29,15 +29,15 @@ _OPTIONS = {
     ),
     "unknown": Option(
         checks.ACCURACY, None,
-        "Required accuracy, such as 0.95. Held-out rows above some probability reached it; rows below that "
-        "probability are labelled as unknown. The model must be calibrated.",
+        "Required accuracy, such as 0.95. A row is labelled as unknown if its probability is below the one "
+        "from which held-out rows reached this accuracy. The model must be calibrated.",
     ),
-    "unknown_label": Option(checks.TEXT, "unknown", "Label of unknown rows."),
+    "unknown_label": Option(checks.TEXT, "unknown", "Label for unknown rows."),
     "scores": Option(checks.FLAG, False, "Write the score after each label."),
     "proba": Option(checks.FLAG, False, "Write the probability after each label."),
     "explain": Option(
         checks.whole(1), None,
-        "Write this many features that support the label, with fractions of its margin.",
+        "Write this many features that support the label, each with its fraction of the margin.",
     ),
     "workers": THREADS,
     "memory": MEMORY,
@@ -53,7 +53,7 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="DATA",
-            help="Stores, or files of any kind that convert takes (- for LIBSVM text on standard input); "
+            help="Stores, or files of any kind that convert reads (- for LIBSVM text on standard input); "
             "their labels are not used.",
         ),
     ],
@@ -65,11 +65,11 @@ def predict(
 
     Example: streamsvm predict run test.zarr --out labels.csv
 
-    Predictions are in the order of the rows, for several inputs one input after another.
+    Predictions are in the order of the rows. Several inputs are read one after another.
     """
     out = None if str(out) == "-" else out
     if console.json and out is None:
-        raise SettingsError("--json needs --out, because the JSON object takes standard output")
+        raise SettingsError("--json needs --out, because the JSON object is printed to standard output")
     if out is None:
         console.leave()  # otherwise progress would appear between predictions
     import streamsvm

@@ -15,7 +15,7 @@ from streamsvm.settings.scoring import TO_EVALUATE
 _OPTIONS = {
     "data": Option(
         checks.PATH, None,
-        "Held-out data: a store, or a file of any kind that convert takes. The default is the --valid "
+        "Held-out data: a store, or a file of any kind that convert reads. The default is the --valid "
         "data of the run.",
     ),
     "out": Option(
@@ -35,9 +35,9 @@ def report(
 ) -> None:
     """Write a report of a run as one HTML file.
 
-    The report has the measurements of each pass, the curves of gap, objective and accuracy, and the settings.
-    With held-out data, it also has the accuracy of each class and the confusion matrix. Needs the extra plot:
-    pip install 'streamsvm[plot]'.
+    The report contains the measurements of each pass, plots of gap, objective and accuracy, and the settings.
+    With held-out data, it also contains the accuracy of each class and the confusion matrix. The command
+    needs the extra plot: pip install 'streamsvm[plot]'.
     """
     import streamsvm
 

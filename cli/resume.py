@@ -28,7 +28,7 @@ def resume(
 ) -> None:
     """Continue an interrupted run, or extend a finished one.
 
-    A finished run continues with more --passes; if --tol ended it, also set a smaller --tol.
+    To extend a finished run, set more --passes. If --tol ended the run, also set a smaller --tol.
     """
     import streamsvm
     from streamsvm.base import format

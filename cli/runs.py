@@ -1,4 +1,4 @@
-"""Results of one run, or of several runs in a table, as text."""
+"""Format the results of one run as text, or of several runs as a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIZES = {"rows": "row", "features": "feature", "classes": "class"}
 
 
 def summary(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the lines about a run as a dict from heading to text, results first."""
+    """Return a description of a run as a dict from heading to text, with the results first."""
     result, settings = run["result"], run["settings"]
     effort = [count(int(result["passes"]), "pass")] if result["passes"] else []
     effort += [f"{result['seconds']:.2f} s of training"] if result["seconds"] is not None else []
@@ -49,7 +49,7 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table of runs, the most accurate run first, and of the settings that differ."""
+    """Yield the lines of a table of runs, the most accurate first, followed by the settings that differ."""
     pairs = sorted(
         zip(names, runs, strict=True), key=lambda pair: -(pair[1]["result"]["valid_accuracy"] or -1.0)
     )
@@ -80,7 +80,7 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
 
 
 def _measured_on(run: dict[str, Any]) -> Any:
-    """Return a key that is equal for accuracies on the same rows."""
+    """Return a key that is equal for runs whose accuracies were measured on the same rows."""
     if run["settings"].get("hold_out"):
         return run["settings"]["hold_out"], run["data_fingerprint"]
     return run["valid_fingerprint"]

@@ -33,8 +33,8 @@ def tune(
 
     Example: streamsvm tune train.txt --out run --C 2^-6:2^3
 
-    One training tries all values of C, and starts each from the solution for the previous value. Accuracy is
-    measured with averaged weights on held-out rows. After an interruption, repeat the command to continue.
+    A single run tries all values of C, each time starting from the solution for the previous value. Accuracy
+    is measured with averaged weights on held-out rows. After an interruption, repeat the command to continue.
     """
     import streamsvm
 
@@ -43,18 +43,18 @@ def tune(
             data, report=TuneReporter(console), progress=console.progress, stop=stop, **settings
         )
     chosen = ", ".join(filter(None, (f"C {result.C:.4g}", differing({"settings": result.settings}))))
-    console.say(f"chosen, the best of {count(len(result.tried), 'setting')}: {chosen}")
+    console.say(f"chosen as the best of {count(len(result.tried), 'setting')}: {chosen}")
     tried, made = (count(n, "pass") for n in (result.valid_passes, result.result.passes))
     console.say(
-        f"accuracy {result.valid_accuracy:.4f} was measured after {tried}, including passes at smaller C"
-        f"{'' if settings['valid'] else ', without the held-out rows'}; model after {made} over all rows:"
+        f"accuracy {result.valid_accuracy:.4f} was measured after {tried}, including those with smaller C"
+        f"{'' if settings['valid'] else ', on rows left out of them'}; the model took {made} over all rows:"
     )
     finish(console, result.result, is_end=False)
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))
 
 
 class TuneReporter(EventTable):
-    """Reporter of a search, which prints a line for each setting, or for each pass of a single training."""
+    """Reporter for a search, which prints a line for each setting, or for each pass of a single run."""
 
     COLUMNS = (
         ("C", 11, "C", ".4g"),
@@ -69,14 +69,14 @@ class TuneReporter(EventTable):
         self._by_pass = False
         self._shown: set[int] = set()
         self._printed: set[str] = set()
-        self._tried = 0  # passes of the settings tried
+        self._tried = 0  # number of passes for the settings tried
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "convert":
             print_report(self.console, event["report"])
         elif event["event"] == "search":
-            self.console.say(count(event["trainings"], "training"))
+            self.console.say(count(event["trainings"], "training run"))
             self._by_pass = event["trainings"] == 1 and not self._headed  # no setting was tried before
             if self._by_pass:  # these columns would describe single passes
                 self.left_out |= {"seconds", "valid_accuracy_std"}

@@ -1,4 +1,4 @@
-"""Text for users: library messages worded for a shell (``--memory 5M``), and numbers with nouns."""
+"""Format text for users: library messages worded for a shell (``--memory 5M``), and numbers with nouns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shell_text(message: object, options: Collection[str] | None = None) -> str:
 
 
 def shell_value(value: Any) -> Any:
-    """Return a record for JSON, with messages worded for a shell, and None instead of infinity and NaN."""
+    """Return a record for JSON, with messages worded for a shell, and with None for infinity and NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Message):
@@ -80,7 +80,7 @@ def small(value: float) -> str:
 
 
 def gap(measures: Mapping[str, Any]) -> str | None:
-    """Return the relative gap of a pass or a run as text; ~ marks an estimate."""
+    """Return the relative gap of a pass or run as text, with ~ in front of an estimate."""
     exact, estimate = measures["relative_gap"], measures["relative_gap_estimate"]
     if exact is not None:
         return small(exact)

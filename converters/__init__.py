@@ -1,4 +1,4 @@
-"""Converters of files: `convert` writes a store; `open_reader` and `TextSource` stream rows."""
+"""Convert files to stores with `convert`, or read their rows with `open_reader` and `TextSource`."""
 
 from streamsvm_converters.convert import ConvertReport, convert
 from streamsvm_converters.description import describe as describe

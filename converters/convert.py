@@ -1,4 +1,4 @@
-"""Conversion of files to a store: read the rows, shuffle them on disk, and write them."""
+"""Convert files to a store: read their rows, shuffle them on disk, and write the store."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from streamsvm_converters.libsvm.position import InputFile
 
 
-_CHUNK_FACTOR = 128  # bytes of memory for each value of a chunk that is being filled and compressed
-_BUCKET_FRACTION = 8  # a shuffle bucket may take 1/8 of the memory; the next bucket loads meanwhile
-_STATISTICS_FRACTION = 16  # feature statistics that need more than 1/16 of the memory are omitted
+_CHUNK_FACTOR = 128  # bytes of memory per value in a chunk, while the chunk is filled and compressed
+_BUCKET_FRACTION = 8  # a shuffle bucket may take 1/8 of the memory, while the next bucket is loaded
+_STATISTICS_FRACTION = 16  # feature statistics are omitted if they need more than 1/16 of the memory
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,26 +52,40 @@ class ConvertReport(Readable):
     index_base : int or None
         Index of the first feature in the text, 0 or 1; None if the features are not numbered.
     fingerprint : str
-        Hash of the content, equal for equal input, options and seed in every container format.
+        Hash of the content. Equal input, options and seed give the same hash in every container format.
     seconds : float
-    skipped, repaired : int
-        Rows dropped because of a fault; rows whose indices were sorted or whose duplicates were summed.
+    skipped : int
+        Number of rows dropped because they are malformed.
+    repaired : int
+        Number of rows whose indices were sorted or whose duplicates were summed.
     first_errors : tuple of str
         Messages about the first five skipped rows.
-    explicit_zeros, qids : int
-        Dropped values that are zero or round to zero; ignored ``qid`` fields.
-    unseen_features, unseen_labels : int
-        With `like`: dropped values of unknown features; rows with unknown labels (code -1).
-    empty_rows, unlabelled : int
-        Rows of the store without a non-zero value; rows dropped because they have no label.
+    explicit_zeros : int
+        Number of values dropped because they are zero or round to zero.
+    qids : int
+        Number of ``qid`` fields ignored.
+    unseen_features : int
+        Number of values dropped because `like` does not contain their feature.
+    unseen_labels : int
+        Number of rows whose label `like` does not contain; their code is -1.
+    empty_rows : int
+        Number of rows in the store without a non-zero value.
+    unlabelled : int
+        Number of rows dropped because they have no label.
     bytes_read : int
-        Size of all inputs, before decompression.
-    unseen_values, missing_values : int
-        Values of categories unknown to `like`; missing numbers of a table, replaced as `missing` says.
-    notes, warnings : tuple of str
-        Remarks about the input, such as how columns became features; warnings about the labels.
-    n_labels, n_groups : int or None
-        Total number of labels with `multilabel`; number of row groups with `groups`.
+        Size of all inputs in bytes, before decompression.
+    unseen_values : int
+        Number of category values that `like` does not contain.
+    missing_values : int
+        Number of missing numbers in a table that were replaced, as specified by `missing`.
+    notes : tuple of str
+        Remarks about the input, for example about how columns became features.
+    warnings : tuple of str
+        Warnings about the labels.
+    n_labels : int or None
+        Total number of labels, if `multilabel` is True.
+    n_groups : int or None
+        Number of groups of rows, if `groups` is True.
     """
 
     path: Path
@@ -117,23 +131,23 @@ def convert(
 ) -> ConvertReport:
     """Convert files to a store in bounded memory.
 
-    All inputs must be of one kind and are read one after another. The content of a file determines its kind;
-    the suffix decides between kinds of text that look alike. LIBSVM text is read once. Tables are read twice
-    if they have categories, or if `missing` is "mean" or "indicator". A dense matrix with mostly non-zero
-    values and at most 2**18 features becomes a dense store; all other data becomes CSR.
+    All inputs must be of the same kind, and are read one after another. The kind is detected from the content
+    of a file, and for kinds of text that look alike, from its suffix. LIBSVM text is read once. Tables are
+    read twice if they have categories, or if `missing` is "mean" or "indicator". A dense matrix becomes a
+    dense store if most values are non-zero and it has at most 2**18 features. All other data becomes CSR.
 
-    Rows first go to a hidden folder next to `out`, because the classes and the number of features are known
-    only at the end of the input. The store is written in that folder, and renamed to `out` once it is
-    complete and durable. The disk needs free space for 8 bytes per value (12 in float64), 20 bytes per row,
-    and the store itself. A failed conversion leaves no files. A killed conversion leaves no valid store, and
-    the next conversion to `out` deletes its files.
+    The classes and the number of features are known only at the end of the input. Until then, rows are kept
+    in a hidden folder next to `out`, or in memory if they are few. The store is written in the same folder,
+    and renamed to `out` once it is complete and durable. The disk needs free space for 8 bytes per value (12
+    for float64), 20 bytes per row, and the store itself. If a conversion fails, it leaves no files. If it is
+    killed, it leaves no valid store, and the next conversion to `out` deletes its files.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
-        LIBSVM text, CSV, TSV or JSON lines, plain or compressed by gzip, bzip2 or zstd (LIBSVM text also by
-        xz); Parquet; AnnData; ``.npz`` of SciPy or NumPy; ``.npy``; a column of lists of numbers in Parquet
-        or Arrow. "-" reads LIBSVM text from standard input.
+        LIBSVM text, CSV, TSV or JSON lines, plain or compressed with gzip, bzip2 or zstd (LIBSVM text also
+        with xz); Parquet; AnnData; ``.npz`` from SciPy or NumPy; ``.npy``; Parquet or Arrow with a column of
+        lists of numbers. "-" reads LIBSVM text from standard input.
     out : path
         Path of the store. The suffix ``.zarr``, ``.h5`` or ``.h5ad`` determines the container format.
     **settings
@@ -141,8 +155,8 @@ def convert(
     force : bool
         Whether to replace an existing store, which stays in place until the new store is complete.
     progress : bool or callable, optional
-        Whether to show a progress bar, or a function as in `streamsvm.fit`. The stage "convert" reports the
-        bytes read and the bytes of all inputs, or None.
+        Whether to show a progress bar, or a function as in `streamsvm.fit`. The stage "convert" counts bytes
+        of the inputs; its total is None if their size is unknown. The stage "write" counts rows.
 
     Returns
     -------
@@ -151,14 +165,14 @@ def convert(
     Raises
     ------
     InputError
-        If an input is malformed (the message names the place), cannot be read, or differs in kind from the
-        first input; if a group of rows begins twice; or if an option contradicts the input or `like`.
+        If an input is malformed (the message says where), cannot be read, or differs in kind from the first
+        input; if a group of rows begins twice; or if an option contradicts the input or `like`.
     StoreError
-        If `out` exists or cannot be written, or if the store `like` cannot be read.
+        If `out` exists and `force` is False, if it cannot be written, or if the store `like` cannot be read.
     ModelError
         If `like` is a run or a model that cannot be read.
     PlanError
-        If `memory` is too small. Its attribute `needed_memory` is a sufficient amount, if one is known.
+        If `memory` is too small. The attribute `needed_memory` is a sufficient amount in bytes, or None.
     SettingsError
         If a setting is not valid, or does not apply to this kind of file.
     """
@@ -214,7 +228,7 @@ def convert(
             if getattr(counts, "unlabelled", 0):
                 why += f"; {counts.unlabelled:,} rows have no label"
             shown_inputs = ", ".join(map(str, inputs[:3])) + ", ..." * (len(inputs) > 3)
-            raise InputError(f"{shown_inputs}: the input has no rows{why}")
+            raise InputError(f"{shown_inputs}: the input has no usable rows{why}")
         if checked.multilabel and not shuffled.n_labels:
             raise InputError("no row of the input has a label; begin each line with its labels")
         features = reader.features()
@@ -293,7 +307,6 @@ def convert(
 
 
 def _read_all(reader: Reader, shuffled: ExternalShuffle) -> list[InputFile]:
-    """Append all rows to `shuffled`, with weights and hold-out groups; return records of the inputs."""
     from streamsvm_converters.libsvm.line_file import GROUP, WEIGHT, LineFile
 
     options = reader.options
@@ -328,5 +341,5 @@ def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:
 
 def _check_out(out: Path, force: bool) -> None:
     if out.is_dir() and not (out / "zarr.json").exists():
-        raise StoreError(f"{out} is a folder but not a Zarr store, so it is kept; choose another name")
+        raise StoreError(f"{out} is a folder but not a Zarr store, so it is not replaced; use another path")
     durable.check_replaceable(out, StoreError, force=force, folder=True)

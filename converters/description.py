@@ -1,4 +1,4 @@
-"""Description of text files and tables, which requires reading them completely."""
+"""Describe text files and tables, which have to be read completely for this."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from streamsvm.store.kinds import TABLES, TO_FILE
 
 
 def describe(path: Path, kind: str, label: str | None, progress: Progress | None) -> dict[str, Any]:
-    """Return the size, features and classes of a text file or table.
+    """Return the numbers of rows, features, values and classes in a text file or table, and its classes.
 
-    For a table without `label`, return only `n` and `columns`. Raises `InputError` if the file is malformed.
+    For a table without `label`, return only `n`, the number of rows, and `columns`, the names of the columns.
+    Raises `InputError` if the file is malformed or has no rows.
     """
     options = ReadOptions(label=label, multilabel=kind == "libsvm")
     if kind in TABLES and label is None:
@@ -33,7 +34,7 @@ def describe(path: Path, kind: str, label: str | None, progress: Progress | None
     for _ in reader:
         pass
     if not reader.counts.rows:
-        raise InputError(f"{path}: the input has no rows")
+        raise InputError(f"{path}: the input has no usable rows")
     features, labels = reader.features(), reader.labels()
     return {
         "n": reader.counts.rows,

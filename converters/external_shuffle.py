@@ -1,7 +1,8 @@
 """External shuffle: write rows to disk, and read them back in random or original order.
 
-Rows go to buckets by the top bits of their sort keys. Each bucket is loaded, sorted and yielded; a bucket
-larger than memory is first split by the next key bits. Rows that fit into one bucket stay in memory.
+Rows are distributed over buckets by the leading bits of their sort keys. Each bucket is then loaded, sorted
+and yielded. A bucket that exceeds the memory limit is first split by the next bits of the keys. A single
+bucket stays in memory until it exceeds the limit.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _MAX_LEVEL_BITS = 6  # at most 64 buckets per level, so that each write stays la
 class ExternalShuffle:
     """On-disk sorter of rows by their sort keys, which `waiting_rows` defines.
 
-    Call `append` within the context manager, and `drain` afterwards. All rows are CSR, or all are dense. The
-    number of buckets follows from `expected`, the size of all rows in bytes; None means the maximum number.
-    All rows have the same first `used_bits` key bits.
+    Call `append` inside the context manager, and `drain` after it. All rows must be CSR, or all must be
+    dense. The number of buckets is at most 64. It is determined by `expected`, the total size of the rows in
+    bytes, if it is known. The keys of all rows must have the same first `used_bits` bits.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class ExternalShuffle:
         self._buckets = [Bucket(waiting.folder / f"{name}-{n:02x}") for n in range(1 << self._bits)]
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
-        """Add rows with distinct row numbers; the rows of each bucket become one segment of its file."""
+        """Add rows. Their row `numbers` must be distinct across all calls."""
         rows = rows._replace(norm2=NO_NORMS, numbers=numbers)
         if self._bits == 0:
             self._buckets[0].count(rows)
@@ -66,13 +67,14 @@ class ExternalShuffle:
 
     @property
     def n_labels(self) -> int:
-        """Total number of labels in all label lists."""
+        """Total number of labels in the label lists of all rows."""
         return sum(bucket.n_labels for bucket in self._buckets)
 
     def drain(self, base: int, index_dtype: np.dtype) -> Iterator[Rows]:
         """Yield all rows in order, without norms, and delete their files.
 
-        `base` is subtracted from all indices (dtype `index_dtype`). Arrays are reused two batches later.
+        `base` is subtracted from all indices, which get the dtype `index_dtype`. The arrays of a batch are
+        overwritten two batches later.
         """
         waiting, buffers = self._waiting, itertools.cycle([ValueBuffers(), ValueBuffers()])
         if self._in_memory is not None:
@@ -91,7 +93,6 @@ class ExternalShuffle:
                 bucket.path.unlink()
 
     def _split(self, bucket: Bucket) -> ExternalShuffle:
-        """Distribute the rows of a bucket over smaller buckets, by the next bits of their keys."""
         finer = ExternalShuffle(
             self._waiting, expected=2 * self._waiting.bytes_of(bucket), name=bucket.path.name,
             used_bits=self._used_bits + self._bits,

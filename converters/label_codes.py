@@ -1,4 +1,4 @@
-"""Class codes of labels, and warnings about different spellings of a label."""
+"""Map labels to class codes, and warn about different spellings of a label."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BYTES_PER_LABEL = 400
 
 
 def duplicate_warnings(labels: Iterable[str]) -> list[str]:
-    """Return a list of at most one warning, about two classes whose labels are the same number."""
+    """Return a list with a warning about two classes whose labels are the same number, or an empty list."""
     seen: dict[Decimal, str] = {}
     for label in labels:
         if (value := as_number(label)) is not None:
@@ -31,22 +31,24 @@ def duplicate_warnings(labels: Iterable[str]) -> list[str]:
 
 
 class LabelCodes:
-    """Mapping from labels to class codes, in order of first appearance.
+    """Mapping from labels to class codes, which are assigned in order of first appearance.
 
-    `unseen` counts rows with an unknown label. `has_strings` is True if any label was a string, as in CSV.
+    `unseen` is the number of rows with an unknown label. `has_strings` is True if any label was a string, as
+    in CSV.
 
     Parameters
     ----------
     classes : sequence of str, optional
-        Known labels, with codes 0, 1, ... By default each new label becomes a class.
+        Known labels, with codes 0, 1, ... By default, each new label becomes a class.
     unseen_label : {"error", "keep"}
         Whether a label outside `classes` is an error or gets code -1.
     memory : int
         Memory budget in bytes; labels may take half of it.
     missing : set of str
-        Strings that mean a missing label, unless they are in `classes`.
+        Strings that stand for a missing label, unless they are in `classes`.
     name : callable
-        Function from a label string to the name of its class, which several strings may share.
+        Function that returns the name of the class for a label string. Several strings may have the same
+        name.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class LabelCodes:
         return list(self._classes)
 
     def notes(self) -> list[str]:
-        """Return a list of at most one remark, about two label strings that form one class."""
+        """Return a list with a remark about two label strings that form one class, or an empty list."""
         first: dict[int, str] = {}
         for text, code in self._codes.items():
             if (other := first.setdefault(code, text)) is not text:
@@ -84,16 +86,17 @@ class LabelCodes:
         return []
 
     def encode(self, values: Sequence[Any], at: np.ndarray, where: Callable[[int], str]) -> np.ndarray:
-        """Return the codes of rows, int32: -1 for unknown labels, `MISSING` for missing labels.
+        """Return the codes of rows as int32: -1 for an unknown label, `MISSING` for a missing label.
 
-        `values` are distinct labels. `at`, shape (n_rows,), has the position of each row's label in `values`,
-        negative for a missing label. `where` names the place of a row in messages.
+        `values` are distinct labels. `at`, of shape (n_rows,), contains the position of each row's label in
+        `values`, or a negative number if the label is missing. `where` returns the place of a row for
+        messages.
 
         Raises `InputError` if a label is unknown and `unseen_label` is "error", or if a value cannot be a
         label. Raises `PlanError` if the labels exceed the memory budget.
         """
         n_rows = len(at)
-        first = np.full(len(values) + 1, n_rows)  # first row of each value; the last entry is for missing
+        first = np.full(len(values) + 1, n_rows)  # first row with each value, and with a missing label
         first[np.maximum(at, -1)[::-1]] = np.arange(n_rows)[::-1]
         table = np.full(len(values) + 1, MISSING, LABEL_DTYPE)
         for number in np.argsort(first[:-1], kind="stable")[: np.count_nonzero(first[:-1] < n_rows)].tolist():
@@ -107,7 +110,6 @@ class LabelCodes:
         return codes
 
     def _find(self, value: Any, place: Callable[[], str]) -> int:
-        """Return the code of a label that is not yet a key of `_codes`; add new labels."""
         try:
             text = label_text(value)
         except ValueError as error:  # includes UnicodeDecodeError
@@ -128,7 +130,7 @@ class LabelCodes:
             raise InputError(
                 f"{place()}: label '{shortened(text)}' is not among the {len(self)} known classes",
                 remedy=Remedy(
-                    "correct it, or keep rows of unknown classes with {}", Option("unseen_label", "keep")
+                    "correct it, or keep rows with unknown labels with {}", Option("unseen_label", "keep")
                 ),
             )
         self._codes[text] = code

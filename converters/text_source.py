@@ -1,4 +1,4 @@
-"""LIBSVM text as a stream of row batches, for online training and prediction without a store."""
+"""Read LIBSVM text as a stream of batches of rows, for online training and prediction without a store."""
 
 from __future__ import annotations
 
@@ -26,34 +26,36 @@ from streamsvm.store.kinds import STDIN, kind_of
 
 @dataclasses.dataclass
 class TextSource:
-    """Stream of the rows of LIBSVM text in input order, which can start from a recorded position.
+    """Stream of rows from LIBSVM text, in the order of the input; it can continue from a recorded position.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
-        Text files, plain or compressed by gzip, bzip2, xz or zstd, read one after another.
+        Text files, plain or compressed with gzip, bzip2, xz or zstd, which are read one after another.
     classes : sequence of str or int, optional
-        Known labels. By default each new label becomes a class at its first row.
+        Known labels. By default, each new label becomes a class when it first appears.
     n_features : int, optional
-        Number of known features; values of other features are dropped and counted. By default all are kept.
+        Number of known features. Values of other features are dropped and counted. By default, all are kept.
     index_base : {0, 1}
         Index of the first feature in the text.
     resumable : bool, optional
-        Whether all inputs can be read again. By default True if all inputs are files.
+        Whether all inputs can be read again. By default, True if all inputs are regular files.
     dtype : {"float32", "float64"}
     unseen_label : {"error", "keep"}
         Whether a label outside `classes` is an error or gets code -1.
     labels_as, on_error : str
-        As for `convert`; `labels_as` also applies to `classes`.
+        As in `convert`; `labels_as` also applies to `classes`.
     memory : int or str
-        Memory budget, half of it for the consumer of the batches: bytes, or a string such as "500M" or "2G".
+        Memory budget in bytes, or a string such as "500M" or "2G". Half of it is for the consumer of the
+        batches.
 
     Raises
     ------
     InputError
-        If an input cannot be read or is not LIBSVM text, or `classes` has a duplicate or a control character.
+        If an input cannot be read or is not LIBSVM text, if standard input is declared as resumable, or if
+        `classes` contains a duplicate or a control character.
     SettingsError
-        If an option has an invalid value.
+        If a parameter has an invalid value.
     """
 
     inputs: Sequence[str | Path]
@@ -94,7 +96,7 @@ class TextSource:
         return {name: getattr(self, name) for name in names}
 
     def record(self) -> dict[str, Any]:
-        """Return the parameters as JSON, for `from_record`."""
+        """Return the parameters as JSON for `from_record`."""
         return encode(self)
 
     @classmethod
@@ -104,31 +106,33 @@ class TextSource:
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield the rows that follow the position `place`, in batches.
+        """Yield batches of the rows that follow the position `place`.
 
         Parameters
         ----------
         place : dict or None
-            Position yielded by an earlier call; None for the beginning.
+            Position that an earlier call yielded; None for the beginning.
         classes : sequence of str
-            Classes known at `place`.
+            Classes that are known at `place`.
 
         Yields
         ------
         rows : Rows
-            Rows with 0-based indices, int32 where they fit. Label codes follow `classes`, then new classes.
+            Rows with 0-based indices, which are int32 if they fit and int64 otherwise. Label codes refer to
+            `classes`, followed by the new classes.
         new_classes : list of str
             Classes that first appear in these rows.
         place : dict
-            End of the batch, as JSON. The last batch has no rows, and its place is the end of the text.
+            Position after the batch, as JSON. The last batch is empty, and its position is the end of the
+            text.
 
         Raises
         ------
         InputError
-            If the text is malformed or has changed before `place`. In a source without `classes`, also if the
-            first label is a whole number and a later label is not.
+            If the text is malformed, or if the text before `place` has changed. If the source was made
+            without `classes`, also if the first label is a whole number and a later label is not.
         PlanError
-            If a line, or the set of labels, does not fit in memory.
+            If a line or the set of labels does not fit in memory.
         """
         from streamsvm_converters.kinds.libsvm import LibsvmReader
 
@@ -157,7 +161,6 @@ class TextSource:
         yield rows, [], encode(reader.position)
 
     def _check_sources(self, start: ReadingState) -> None:
-        """Raise `InputError` if an input that ends before `start` has changed."""
         for path, source in zip(self.inputs, start.sources, strict=False):
             with os_errors_as(InputError, path, "read"), open_file(path, follow=True) as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
@@ -170,13 +173,13 @@ class TextSource:
         return ReadingState() if place is None else decode(ReadingState, place)
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the parse statistics up to `place`; `bytes_read` counts only inputs that end before it."""
+        """Return the reading statistics up to `place`; `bytes_read` counts only inputs that end before it."""
         counts = self._state(place).counts
         names = ("skipped", "repaired", "explicit_zeros", "qids", "unseen_features", "unseen_labels")
         return {name: getattr(counts, name) for name in (*names, "nnz", "bytes_read", "first_errors")}
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Return name, size and SHA-256 of each input that ends before `place`."""
+        """Return the name, size and SHA-256 of each input that ends before `place`."""
         return encode(self._state(place).sources)
 
     @property

@@ -1,7 +1,8 @@
-"""Rows that wait on disk to be sorted; each file is a bucket of rows whose keys share their first bits.
+"""Keep rows on disk until they are sorted, in buckets: files of rows whose keys share their first bits.
 
-The sort key of a row is a hash of (seed, row number). To keep groups together, the key is a hash of (seed,
-group), and rows of a group keep the order of their numbers. Without a seed, the key is the row number itself.
+The sort key of a row is a hash of (seed, row number). To keep groups together, the key is instead a hash of
+(seed, group), and the rows of a group stay in the order of their numbers. Without a seed, the key is the row
+number.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from streamsvm.kernels.random import draws
 from streamsvm.kernels.simd import prefetch
 from streamsvm.store.ranges import lengths, numbers_in
 
-_VALUES_PER_BATCH = 2**19  # few enough to stay in the processor cache until used
+_VALUES_PER_BATCH = 2**19  # few enough for a batch to stay in the processor cache until it is used
 _UINT64_MASK = 2**64 - 1
-# Dtypes of the arrays in files, except values and indices; unlisted arrays are int64.
+# Dtypes of the arrays in files, except values and indices. Arrays that are not listed here are int64.
 _DTYPES: dict[str, Any] = {
     "labels": np.int32, "label_codes": np.int32, "norm2": np.float64, "cost": np.float64,
 }  # fmt: skip
@@ -35,10 +36,10 @@ _PREFETCH_ROWS = 8
 
 @dataclass
 class Bucket:
-    """File of rows whose keys share their first bits; the file exists only if there are rows.
+    """File of rows whose keys share their first bits. A bucket without rows has no file.
 
-    `n_labels` counts the labels in label lists. `index_size` is the size of the largest index dtype in bytes,
-    0 for dense rows. A bucket whose `smallest_group` and `largest_group` are equal cannot be split.
+    `n_labels` is the total length of the label lists. `index_size` is the size of the largest index dtype in
+    bytes, or 0 for dense rows. If `smallest_group` equals `largest_group`, the bucket cannot be split.
     """
 
     path: Path
@@ -60,11 +61,11 @@ class Bucket:
 
 @dataclass(frozen=True)
 class WaitingRows:
-    """Format of rows on disk in `folder`, and the order in which they are read back.
+    """Format of the rows on disk in `folder`, and the order in which they are read back.
 
-    With `seed` None, rows are in the order of their numbers. `limit` is the memory for one bucket, in bytes.
-    `columns` lists the optional columns of the rows, among "cost", "qid", "hold_out_by" and "label_codes".
-    With "qid", rows with the same `qid`, a group, stay together.
+    If `seed` is None, the rows are in the order of their numbers. `limit` is the memory limit for one bucket
+    in bytes. `columns` names the optional columns that the rows have: "cost", "qid", "hold_out_by" or
+    "label_codes". If it contains "qid", rows with the same `qid` (a group) stay together.
     """
 
     folder: Path
@@ -74,28 +75,29 @@ class WaitingRows:
     columns: Collection[str] = ()
 
     def keys(self, rows: Rows) -> np.ndarray:
-        """Return the sort keys of rows, uint64."""
+        """Return the sort keys of rows as uint64."""
         seed = np.uint64((self.seed or 0) & _UINT64_MASK)
         return draws(seed, rows.qid if "qid" in self.columns else rows.numbers)
 
     def bytes_of(self, bucket: Bucket) -> int:
-        """Return the memory that the rows of a bucket take once loaded, in bytes."""
+        """Return the size of a bucket in memory, in bytes."""
         per_row = 28 + 8 * len(self.columns)
         per_value = bucket.index_size + self.dtype.itemsize
         return bucket.nnz * per_value + bucket.n_rows * per_row + bucket.n_labels * 4
 
     def must_split(self, bucket: Bucket) -> bool:
-        """Return True if a bucket exceeds the memory limit and has several keys."""
+        """Return True if a bucket exceeds the memory limit and can be split."""
         has_one_key = bucket.smallest_group == bucket.largest_group or bucket.n_rows == 1
         return self.seed is not None and self.bytes_of(bucket) > self.limit and not has_one_key
 
     def sorted(
         self, batches: Iterable[Rows], base: int, index_dtype: np.dtype, buffers: Iterator[ValueBuffers]
     ) -> Iterator[Rows]:
-        """Yield the rows of `batches` in order of their keys, without norms.
+        """Yield the rows of `batches` in the order of their keys, without norms.
 
-        Shuffled rows with several keys must be in one batch. `base` is subtracted from all indices
-        (dtype `index_dtype`). The arrays of each yielded batch are from the next item of `buffers`.
+        If rows with several keys are shuffled, they must be in one batch. `base` is subtracted from all
+        indices, which get the dtype `index_dtype`. Each yielded batch uses the arrays in the next item of
+        `buffers`.
         """
         for rows in batches:
             if self.seed is None:
@@ -110,14 +112,14 @@ class WaitingRows:
 
     @staticmethod
     def write(file: BinaryIO, rows: Rows) -> None:
-        """Append rows as a segment: the index size, the array lengths, and the arrays."""
+        """Append rows to a file as a segment: the index size, the lengths of the arrays, and the arrays."""
         head = [_index_size(rows), *(0 if array is None else len(array) for array in rows)]
         for array in (np.array(head, np.int64), *rows):
             if array is not None:
                 file.write(np.ascontiguousarray(array).data)
 
     def read(self, bucket: Bucket) -> Iterator[Rows]:
-        """Yield the rows of a bucket in batches within the memory limit."""
+        """Yield the rows of a bucket in batches that respect the memory limit."""
         batch: list[Rows] = []
         size = Bucket(bucket.path)
         with bucket.path.open("rb") as file:
@@ -147,7 +149,7 @@ def _index_size(rows: Rows) -> int:
 
 
 class ValueBuffers:
-    """Reused arrays for the values and indices of a batch of rows."""
+    """Arrays for the values and indices of a batch of rows, which are reused for later batches."""
 
     def __init__(self) -> None:
         self._data, self._indices = np.empty(0), np.empty(0)
@@ -161,7 +163,7 @@ class ValueBuffers:
 
 
 def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffers: ValueBuffers) -> Rows:
-    """Return the rows at positions `order`, without norms; subtract `base` from the indices."""
+    """Return the rows at positions `order` without norms, with `base` subtracted from the indices."""
     indptr = np.zeros(len(order) + 1, np.int64)
     np.cumsum(rows.indptr[order + 1] - rows.indptr[order], out=indptr[1:])
     data, indices = buffers.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
@@ -181,10 +183,9 @@ def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffer
 
 @kernel
 def _gather(data, indices, indptr, order, base, out_data, out_indices):
-    """Write the CSR rows at positions `order` to the `out` arrays; subtract `base` from the indices."""
     size = 0
     for place in range(len(order)):
-        if place + _PREFETCH_ROWS < len(order):  # rows are scattered in memory
+        if place + _PREFETCH_ROWS < len(order):  # because rows are scattered in memory
             ahead = indptr[order[place + _PREFETCH_ROWS]]
             prefetch(data, ahead)
             prefetch(indices, ahead)

@@ -1,4 +1,4 @@
-"""Linear multi-class SVMs on data larger than memory, trained exactly in a few passes over the disk.
+"""Train linear multi-class SVMs exactly, on data larger than memory, in a few passes over the disk.
 
     from streamsvm import evaluate, fit, load_model, resume
 
@@ -6,8 +6,8 @@
     print(evaluate("run", "test.zarr").accuracy)
     labels = load_model("run").predict(X)
 
-Modules are loaded on first use, so importing the package is fast.
-"""  # Type checkers read `__init__.pyi`, written by `python tests/make_stubs.py`
+Submodules are imported on first use, so importing the package is fast.
+"""  # Type checkers read `__init__.pyi`, which `python tests/make_stubs.py` writes
 
 from __future__ import annotations
 

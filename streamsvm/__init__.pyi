@@ -106,51 +106,52 @@ def fit(
 ) -> FitResult | Model:
     r"""Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
 
-        model = fit(X, y, passes=3)  # arrays: a model
-        result = fit("train.zarr", out="run", valid="test.zarr")  # a store: a run, which resumes
+        model = fit(X, y, passes=3)  # arrays give a model
+        result = fit("train.zarr", out="run", valid="test.zarr")  # a store gives a run
         labels = load_model("run").predict(X)
 
-    Each pass reads the data once, block by block in a seeded random order, and solves the dual block of every
-    row exactly. The state is saved in the run directory `out`. After an interruption `resume` continues from
-    it, with bit-identical results.
+    Each pass reads the data once, block by block in a seeded random order, and solves the dual problem of
+    each row exactly. The state is saved in the run directory `out`, so that `resume` can continue an
+    interrupted run with bit-identical results.
 
     Parameters
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
-        Path of a store made by convert, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
-        Parquet or Arrow, see `open_store`). Features of several paths are matched by name. Other files, such
-        as LIBSVM text and tables, are converted into the run, and so is `valid`; the same call restarts a
-        conversion that was stopped. Or a matrix in memory, as for `Model.predict`, or a list of text
-        documents, whose n-grams are hashed (`analyzer`, `ngrams` and `bits`; extra ``text``). Each value of a
-        text column of a DataFrame becomes a feature, as in `convert`. For a matrix, store-only settings raise
-        `SettingsError`; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
+        Path of a store made by `convert`, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
+        Parquet or Arrow; see `open_store`). With several paths, features are matched by name. Other files,
+        such as LIBSVM text and tables, are first converted to a store in the run directory, as is `valid`. If
+        the conversion is stopped, the same call starts it again. Data in memory can be a matrix, as for
+        `Model.predict`, or a list of text documents, whose n-grams are hashed (see `analyzer`, `ngrams` and
+        `bits`; extra ``text``). Each value of a text column of a DataFrame becomes a feature, as in
+        `convert`. For a matrix, settings that apply only to stores raise `SettingsError`, and `memory`,
+        `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix; stores and files contain labels. For AnnData and DataFrames also the name of a
-        column, as for `label`. For several labels per row: a list with a list of labels for each row, or an
-        indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the column numbers,
-        or the column names of a DataFrame.
+        Labels of a matrix; stores and files contain their own. For AnnData or a DataFrame, this may be the
+        name of a column, as for `label`. If rows have several labels, pass a list of labels for each row, or
+        an indicator matrix of zeros and ones (array, sparse or DataFrame), whose classes are the column names
+        of a DataFrame, and otherwise the column numbers.
     groups : array_like, shape (n,), or str, optional
-        Group of each row of a matrix, such as the sequence of a token, for the loss ``chain``. The rows of a
-        group are adjacent and in order. For AnnData in memory also the name of a column of ``obs``. Stores
-        and files contain groups.
+        Group of each row of a matrix, such as the sequence that contains a token, for the loss ``chain``. The
+        rows of a group must be adjacent and in order. For AnnData in memory, this may be the name of a column
+        of ``obs``. Stores and files contain their own groups.
     out : path, optional
-        Run directory to create; required for a store. A matrix has no run; `Model.save` saves its model.
+        Run directory to create; required for stores and files. For a matrix, use `Model.save` instead.
     C : float | Literal["auto"]
-        Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
-        from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
-        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy on
-        held-out rows is close to the best.
+        Weight C of the loss relative to ½‖w‖²: a number, or auto for one over the mean squared distance of
+        the rows from their mean (in online, one over the mean squared norm of the first 1,000 rows). For
+        `fit` on dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy
+        on held-out rows is close to the best.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
         largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
         one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
-        chain-structured SVM; auto, for fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
+        chain-structured SVM; auto, in fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
-        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
-        published, or another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
+        published), or another.
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
@@ -164,7 +165,7 @@ def fit(
         the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
         in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -177,51 +178,51 @@ def fit(
     passes : int
         Maximum number of passes over the data.
     seed : int
-        Seed of the order of blocks and rows.
+        Seed of the order of blocks and rows, and of fourier.
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     tol : float | None
         Stop when the exact relative gap (primal - dual) / primal is at most this. The absolute value of the
-        gap counts, because rounding can make it negative. The gap is measured for the model after a pass: the
-        average if the pass has one, or else the last iterate.
+        gap is compared, because rounding can make it negative. The gap is measured for the model after a
+        pass: the average if the pass has one, or else the last iterate.
     inner_passes : int | Literal["auto"]
-        Number of times to revisit the rows of a block while they are in memory, or auto: chosen by a cost
-        model.
+        Number of times to revisit the rows of a block while they are in memory, or auto to let a cost model
+        choose it.
     average : bool
         Use the average of the iterates in the second half of the last pass as the model, instead of the last
-        iterate. The t-th iterate has weight t. With `tol`, an earlier pass also has an average if it is
-        expected to meet the tolerance. If `memory` has no room for the average, a warning says so, and the
-        model is the last iterate.
+        iterate. The t-th iterate has weight t. With `tol`, an earlier pass is also averaged if it is expected
+        to meet the tolerance. If `memory` has no room for the average, a warning says so, and the model is
+        the last iterate.
     gap : Literal["pass", "end", "none"] | None
         When to measure the exact gap, which reads the data once more: after each pass (default with a
-        tolerance), at the end (default without), or never (none).
+        tolerance), at the end (default otherwise), or never (none).
     valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
     from_ : str | Path | None
-        Model, or run with a model, to continue from with new rows: minimise ½‖W - W₀‖² + C times the loss,
-        where W₀ are the weights of the model. Its transforms, classes and features are kept. Classes and
-        features are matched by name; new classes and features start with weights of 0. With a small C, the
-        weights stay near the model.
+        Model, or run with a model, from which to continue with new rows: minimise ½‖W - W₀‖² + C times the
+        loss, where W₀ are the weights of the model. Its transforms, classes and features are kept. Classes
+        and features are matched by name; new classes and features start with weights of 0. With a small C,
+        the weights stay near the model.
     hold_out : str | None
         Hold out a part of each class and measure the accuracy on it. For example, 1/10 is the first of 10
-        parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
-        Held-out rows are not used for C auto, for the statistics of transforms, or for balanced class
-        weights.
+        parts, which are determined by a hash of the rows' numbers in the input. Groups of rows are never
+        divided. Held-out rows are not used for C auto, for the statistics of transforms, or for balanced
+        class weights.
     hold_out_by : Any
         Column of a table or of obs, such as a donor; for a matrix or LIBSVM text, a file with one value per
         line. fit, tune and the search for C hold out rows with equal values together. For a matrix in memory,
-        also an array of shape (n,). The column is not a feature. A store that was converted with this setting
-        uses it. ``docs/tuning.md`` explains it.
+        also an array of shape (n,). The column does not become a feature. A store that was converted with
+        this setting uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the rows of each class: balanced, so that all classes have the same total weight, or a file
-        with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
+        with a class and its weight on each line (default weight: 1). Balanced weights are number of labels /
         (number of classes × rows of the class). The cost of a row is C times the weight of its class times
         the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
-        its binary problem, as in LIBLINEAR.
+        its problem, as in LIBLINEAR.
     sample_weight : Any
-        Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
-        Rows of weight 0 are left out. With the loss ``chain``, the mean weight of each group counts.
+        Numeric column of obs with the weights of the rows. A store that was converted with weights stores
+        them in the column weight, and they are used unless this is none. For a matrix, also an array of shape
+        (n,). Rows with weight 0 are left out. With the loss ``chain``, the mean weight of each group is used.
     weights : str | Path | None
         Weights of the rows of a matrix, text or a table: a file with one weight per line; for a matrix also
         .npy.
@@ -230,32 +231,32 @@ def fit(
         names in the first line and column, or .npy in class order. Or a DataFrame, or an array of shape (k,
         k).
     tree : Any
-        Tree of the classes, with a child and its parent on each line, instead of costs. The margin of two
-        classes is the length of the path between them. Or a mapping from child to parent.
+        Tree of the classes, with a child and its parent on each line, instead of costs. The margin between
+        two classes is the length of the path between them. Or a mapping from child to parent.
     transform : str | Sequence[str] | None
         Transforms of each row, applied in this order in training and prediction: normalize[=sum], log1p,
         binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value],
         fourier=D[:gamma=x]; for example normalize=1e4,log1p,scale=std; or none. The default is
-        center,scale=std,bias for a table with number columns, normalize=1e4,log1p,bias for AnnData with
+        center,scale=std,bias for a table with numeric columns, normalize=1e4,log1p,bias for AnnData with
         counts, log1p,idf,l2,bias for text without other columns, and bias for other data. auto compares
-        several on a sample of the rows. Or a list of such strings. A DataFrame is a table. ``bias`` is a
-        constant feature with the coefficients `Model.intercept_`. Transforms that need statistics of all rows
-        read the data once more. ``docs/transforms.md`` explains each transform.
+        several choices on a sample of the rows. Or a list of such strings. A DataFrame is a table. ``bias``
+        is a constant feature with the coefficients `Model.intercept_`. Transforms that need statistics of all
+        rows read the data once more. ``docs/transforms.md`` explains each transform.
     valid_labels : str | Path | None
         Labels of the matrix in valid.
     join : Literal["inner", "outer"]
-        Features of several files: features that all files have (inner), or that any file has (outer).
+        Features of several files: those that all files have (inner), or those that any file has (outer).
     keep_duals : bool | None
         Keep the duals, so that passes can be added later; the default unless passes is 1.
     block_rows : int | None
-        Maximum number of rows in a block; by default memory decides.
+        Maximum number of rows in a block; by default, memory is the only limit.
     slice_rows : int | None
-        Read data that is not shuffled in slices of this many rows; a block has slices from anywhere in the
-        data. 0 keeps the order of the data. By default chosen by chunks and memory.
+        Read data that is not shuffled in slices of this many rows; a block consists of slices from all over
+        the data. 0 keeps the order. The default is determined by chunks and memory.
     split : Literal["auto", "classes", "rows"]
         How to split training if there are several splits: by classes, in groups that are solved in pairs; by
         rows, with steps that are added up; or auto: by classes if each worker then has less work than one
-        core would have. The split by classes is the scheme of Alber et al. (2017) with exact blocks; the
+        core would have. The split by classes is the scheme of Alber et al. (2017) with exact block steps; the
         split by rows is CoCoA+ (Ma et al. 2015).
     splits : int
         Number of parts of each block that are trained at the same time. The model depends on this number, but
@@ -278,7 +279,7 @@ def fit(
     ngrams : tuple[int, int] | None
         With text: minimum and maximum length of n-grams, at most 100; by default 1 and 2.
     bits : int | None
-        With text: there are 2**bits features; by default 2**20.
+        With text: the number of features is 2**bits, by default 2**20.
     columns : str | Sequence[str]
         Columns of a table that become features: numbers and booleans unchanged, dates as days and years, text
         as one feature for each value. By default all but the labels, or none with text.
@@ -288,7 +289,7 @@ def fit(
         Columns of numbers or dates that are categories, such as codes.
     missing : Literal["error", "0", "mean", "indicator"]
         How to treat a missing number or date of a table: as an error; as 0; as the mean of its column; or as
-        0, with an additional feature COLUMN=missing that is 1 for the row (indicator). The mean is over the
+        0, with an additional feature COLUMN=missing that is 1 in this row (indicator). The mean is over the
         rows that are kept. A categorical column with missing values also gets this feature. With `like`, the
         earlier data determines this setting.
     labels_as : Literal["numbers", "text"] | None
@@ -297,7 +298,7 @@ def fit(
         always keep their spelling: ``01`` is a code.
     multilabel : bool
         LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
-        blank has no label. A label that is repeated in a row counts once.
+        blank has no label. A label that a row repeats is counted once.
     index_base : int | Literal["auto"]
         LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if its
         value is 0, and 1 otherwise. With `like`, the index base of the earlier data is used; another value is
@@ -308,59 +309,60 @@ def fit(
         Whether an invalid row is an error, or is dropped and counted; in a table, a missing or infinite
         number makes a row invalid. For LIBSVM text, fix also sorts unsorted rows and sums duplicate indices.
     keep_data : bool
-        Whether a finished run keeps the stores that it converted from files. Without these stores, `resume`
-        can add passes only if its `store` names one.
+        Whether to keep the stores that were converted from files when the run is finished. Without them,
+        `resume` can add passes only if its argument `store` names a store.
     workers : int, optional
-        Number of threads that train and that compute the statistics of transforms; by default one per
-        processor. Training uses at most one thread per split, unless rows are dense and classes are many.
-        With a cluster, the number of workers to wait for, or of processes to start if the cluster is local.
+        Number of threads for training and for the statistics of transforms; by default, one per processor.
+        Training uses at most one thread per split, unless rows are dense and there are many classes. With a
+        cluster, the number of workers to wait for, or of processes to start if the cluster is local.
     cluster : str or path, optional
-        Train on a Dask cluster (extra ``cluster``): the address of its scheduler, its scheduler file, or
-        "local" for processes on this machine. The cluster needs `splits` > 1, and does not change the model.
-        The workers read the store themselves, so `data` must name it on all machines. Only this process
+        Dask cluster to train on (extra ``cluster``): the address of its scheduler, its scheduler file, or
+        "local" for processes on this machine. A cluster requires `splits` > 1 and gives the same model. The
+        workers read the store themselves, so `data` must be a valid path on all machines. Only this process
         writes to `out`.
     checkpoint_every : str or float, optional
         Interval between commits: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
-        text ("8 blocks"). The default is 20 times the duration of the last commit, and at least 10 s.
+        text ("8 blocks"). The default is 20 times the duration of the last commit, but at least 10 s.
     force : bool
-        Replace an existing run, which is moved to ``NAME.old``, and deleted when the new run has a model.
+        Replace an existing run. It is moved to ``NAME.old``, and deleted once the new run has a model.
     resume_or_start : bool
-        Resume the run in `out` if there is one with the same settings and data; start it otherwise. For a
-        finished run, return its result again, so a scheduler can repeat one call.
+        Resume the run in `out` if it exists, and start it otherwise. An existing run must have the same
+        settings and data; if it is finished, its result is returned, so a scheduler can repeat the same call.
     report : callable, optional
-        Function called with a dict for each line of ``metrics.jsonl``. Earlier events are "choose",
-        "candidate" and "chosen", if transforms or the loss are auto; "C" with the values tried and their
-        accuracies, if C was searched for; "plan"; and "ready", when kernels are compiled and loaded.
+        Function called with a dict for each line of ``metrics.jsonl``, and before that for these events:
+        "convert" for each conversion; "choose", "candidate" and "chosen" if transforms or the loss are
+        "auto"; "C", with the values tried and their accuracies, if C is searched for; "plan"; and "ready"
+        once the kernels are compiled and loaded.
     progress : bool or callable, optional
-        Whether to show tqdm bars. By default they appear on a terminal and in a notebook, for stages that
-        take more than a second. Or a function, called with a stage ("convert", "choose transform and loss",
-        "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (bytes for
-        "convert"), and the total. Passes and the compilation of kernels are also logged by `logging` at level
-        INFO, under the name ``streamsvm``.
+        Whether to show tqdm bars. By default, they appear in terminals and notebooks, for stages that take
+        more than a second. A function passed instead is called with the stage ("convert", "choose transform
+        and loss", "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done
+        (bytes for "convert"), and the total. Passes and the compilation of kernels are also logged at level
+        INFO, by the logger ``streamsvm``.
     stop : callable, optional
-        Function called after each block; if it returns True, the run commits and raises `Interrupted`. A
-        stopped training on a matrix, or a stopped search for C, keeps nothing.
+        Function called after each block; if it returns True, the run commits and raises `Interrupted`. If
+        training on a matrix or a search for C is stopped, nothing is kept.
 
     Returns
     -------
     FitResult or Model
-        For a store, the result of the training. For a matrix, the model, whose ``result`` has the result.
+        `FitResult` for stores and files. `Model` for a matrix; its attribute ``result`` is the `FitResult`.
 
     Raises
     ------
     SettingsError
-        If a setting is invalid, or does not apply to the data.
+        If a setting is invalid or does not apply to the data.
     PlanError
         If the memory budget is too small; `PlanError.needed_memory` would suffice.
     StoreError
         If the store cannot be read, is damaged, or is unsuitable for training.
     InputError
-        If a matrix has values that are not finite, or labels do not match its rows.
+        If a matrix has values that are not finite or does not match its labels, or if a file is invalid.
     RunError
-        If `out` exists, cannot be written, or is in use by another process. With `resume_or_start`, if the
+        If `out` exists, cannot be written, or is in use by another process; with `resume_or_start`, if the
         run was started with other settings or data.
     ClusterError
-        If the cluster cannot be reached, its workers differ, or workers were lost repeatedly.
+        If the cluster cannot be reached, its workers have other versions, or workers are lost repeatedly.
     Interrupted
         If `stop` returned True.
     """
@@ -409,28 +411,28 @@ def plan(
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    r"""Plan the memory and disk space of `fit`, without training.
+    r"""Estimate the memory and disk space that `fit` would use, without training.
 
     Parameters
     ----------
     data : path or list of paths
-        Store, as for `fit`.
+        One or more stores, as for `fit`.
     C : float | Literal["auto"]
-        Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
-        from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
-        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy on
-        held-out rows is close to the best.
+        Weight C of the loss relative to ½‖w‖²: a number, or auto for one over the mean squared distance of
+        the rows from their mean (in online, one over the mean squared norm of the first 1,000 rows). For
+        `fit` on dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy
+        on held-out rows is close to the best.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
         largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
         one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
-        chain-structured SVM; auto, for fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
+        chain-structured SVM; auto, in fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
-        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
-        published, or another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
+        published), or another.
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
@@ -444,7 +446,7 @@ def plan(
         the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
         in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -457,51 +459,51 @@ def plan(
     passes : int
         Maximum number of passes over the data.
     seed : int
-        Seed of the order of blocks and rows.
+        Seed of the order of blocks and rows, and of fourier.
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     tol : float | None
         Stop when the exact relative gap (primal - dual) / primal is at most this. The absolute value of the
-        gap counts, because rounding can make it negative. The gap is measured for the model after a pass: the
-        average if the pass has one, or else the last iterate.
+        gap is compared, because rounding can make it negative. The gap is measured for the model after a
+        pass: the average if the pass has one, or else the last iterate.
     inner_passes : int | Literal["auto"]
-        Number of times to revisit the rows of a block while they are in memory, or auto: chosen by a cost
-        model.
+        Number of times to revisit the rows of a block while they are in memory, or auto to let a cost model
+        choose it.
     average : bool
         Use the average of the iterates in the second half of the last pass as the model, instead of the last
-        iterate. The t-th iterate has weight t. With `tol`, an earlier pass also has an average if it is
-        expected to meet the tolerance. If `memory` has no room for the average, a warning says so, and the
-        model is the last iterate.
+        iterate. The t-th iterate has weight t. With `tol`, an earlier pass is also averaged if it is expected
+        to meet the tolerance. If `memory` has no room for the average, a warning says so, and the model is
+        the last iterate.
     gap : Literal["pass", "end", "none"] | None
         When to measure the exact gap, which reads the data once more: after each pass (default with a
-        tolerance), at the end (default without), or never (none).
+        tolerance), at the end (default otherwise), or never (none).
     valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
     from_ : str | Path | None
-        Model, or run with a model, to continue from with new rows: minimise ½‖W - W₀‖² + C times the loss,
-        where W₀ are the weights of the model. Its transforms, classes and features are kept. Classes and
-        features are matched by name; new classes and features start with weights of 0. With a small C, the
-        weights stay near the model.
+        Model, or run with a model, from which to continue with new rows: minimise ½‖W - W₀‖² + C times the
+        loss, where W₀ are the weights of the model. Its transforms, classes and features are kept. Classes
+        and features are matched by name; new classes and features start with weights of 0. With a small C,
+        the weights stay near the model.
     hold_out : str | None
         Hold out a part of each class and measure the accuracy on it. For example, 1/10 is the first of 10
-        parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
-        Held-out rows are not used for C auto, for the statistics of transforms, or for balanced class
-        weights.
+        parts, which are determined by a hash of the rows' numbers in the input. Groups of rows are never
+        divided. Held-out rows are not used for C auto, for the statistics of transforms, or for balanced
+        class weights.
     hold_out_by : Any
         Column of a table or of obs, such as a donor; for a matrix or LIBSVM text, a file with one value per
         line. fit, tune and the search for C hold out rows with equal values together. For a matrix in memory,
-        also an array of shape (n,). The column is not a feature. A store that was converted with this setting
-        uses it. ``docs/tuning.md`` explains it.
+        also an array of shape (n,). The column does not become a feature. A store that was converted with
+        this setting uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the rows of each class: balanced, so that all classes have the same total weight, or a file
-        with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
+        with a class and its weight on each line (default weight: 1). Balanced weights are number of labels /
         (number of classes × rows of the class). The cost of a row is C times the weight of its class times
         the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
-        its binary problem, as in LIBLINEAR.
+        its problem, as in LIBLINEAR.
     sample_weight : Any
-        Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
-        Rows of weight 0 are left out. With the loss ``chain``, the mean weight of each group counts.
+        Numeric column of obs with the weights of the rows. A store that was converted with weights stores
+        them in the column weight, and they are used unless this is none. For a matrix, also an array of shape
+        (n,). Rows with weight 0 are left out. With the loss ``chain``, the mean weight of each group is used.
     weights : str | Path | None
         Weights of the rows of a matrix, text or a table: a file with one weight per line; for a matrix also
         .npy.
@@ -510,58 +512,60 @@ def plan(
         names in the first line and column, or .npy in class order. Or a DataFrame, or an array of shape (k,
         k).
     tree : Any
-        Tree of the classes, with a child and its parent on each line, instead of costs. The margin of two
-        classes is the length of the path between them. Or a mapping from child to parent.
+        Tree of the classes, with a child and its parent on each line, instead of costs. The margin between
+        two classes is the length of the path between them. Or a mapping from child to parent.
     transform : str | Sequence[str] | None
         Transforms of each row, applied in this order in training and prediction: normalize[=sum], log1p,
         binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value],
         fourier=D[:gamma=x]; for example normalize=1e4,log1p,scale=std; or none. The default is
-        center,scale=std,bias for a table with number columns, normalize=1e4,log1p,bias for AnnData with
+        center,scale=std,bias for a table with numeric columns, normalize=1e4,log1p,bias for AnnData with
         counts, log1p,idf,l2,bias for text without other columns, and bias for other data. auto compares
-        several on a sample of the rows. Or a list of such strings. A DataFrame is a table. ``bias`` is a
-        constant feature with the coefficients `Model.intercept_`. Transforms that need statistics of all rows
-        read the data once more. ``docs/transforms.md`` explains each transform.
+        several choices on a sample of the rows. Or a list of such strings. A DataFrame is a table. ``bias``
+        is a constant feature with the coefficients `Model.intercept_`. Transforms that need statistics of all
+        rows read the data once more. ``docs/transforms.md`` explains each transform.
     valid_labels : str | Path | None
         Labels of the matrix in valid.
     join : Literal["inner", "outer"]
-        Features of several files: features that all files have (inner), or that any file has (outer).
+        Features of several files: those that all files have (inner), or those that any file has (outer).
     keep_duals : bool | None
         Keep the duals, so that passes can be added later; the default unless passes is 1.
     block_rows : int | None
-        Maximum number of rows in a block; by default memory decides.
+        Maximum number of rows in a block; by default, memory is the only limit.
     slice_rows : int | None
-        Read data that is not shuffled in slices of this many rows; a block has slices from anywhere in the
-        data. 0 keeps the order of the data. By default chosen by chunks and memory.
+        Read data that is not shuffled in slices of this many rows; a block consists of slices from all over
+        the data. 0 keeps the order. The default is determined by chunks and memory.
     split : Literal["auto", "classes", "rows"]
         How to split training if there are several splits: by classes, in groups that are solved in pairs; by
         rows, with steps that are added up; or auto: by classes if each worker then has less work than one
-        core would have. The split by classes is the scheme of Alber et al. (2017) with exact blocks; the
+        core would have. The split by classes is the scheme of Alber et al. (2017) with exact block steps; the
         split by rows is CoCoA+ (Ma et al. 2015).
     splits : int
         Number of parts of each block that are trained at the same time. The model depends on this number, but
         not on the number of workers.
     workers, cluster
-        As in `fit`. The cluster is not contacted. With `cluster`, splits by rows need no memory for their
+        As in `fit`. The cluster is not contacted. With a cluster, splits by rows need no memory for their
         weights on this machine.
 
     Returns
     -------
     dict
-        - ``rows, features, classes, nnz, blocks``: sizes.
-        - ``budget``: `memory`, or the limit of the process if lower; ``planned_bytes``: planned memory.
-        - ``weights_bytes``: size of the weights as a dense matrix, with the average if there is one.
-        - ``mapped_bytes``: the same size if the weights are in files, or 0 with ``weights_in_memory``.
-        - ``sparse``: whether weights are stored as sparse rows; ``sparse_bytes``: maximum of their memory.
+        - ``rows, features, classes, nnz, blocks``: numbers of rows, features, classes, non-zeros and blocks.
+        - ``budget``: `memory`, or the memory limit of the process if that is lower, in bytes.
+        - ``planned_bytes``: memory that training is planned to use.
+        - ``weights_bytes``: size of the weights as a dense matrix, including the average if there is one.
+        - ``mapped_bytes``: the same size if the weights are in memory-mapped files, otherwise 0.
+        - ``sparse``: whether weights are stored as sparse rows.
+        - ``sparse_bytes``: maximum memory of sparse weights.
         - ``common_dual``: whether most wrong classes of a row share one dual.
         - ``commit_bytes``: maximum size of the weights that a commit writes.
-        - ``warning``: None, or a warning that the plan is slow or too large.
+        - ``warning``: None, or a warning that training will be slow or that the plan is too large.
         - ``average_warning``: None, or a warning that `memory` has no room for the average.
         - ``order_warning``: None, or a warning about the order of the labels.
         - ``C_auto``: whether C was chosen from the data.
         - ``worker_bytes``: memory of a cluster worker for one split, without the program itself, or None.
         - ``worker_split_bytes``: maximum memory of the worker for each further split, or None.
-        - All settings: ``C`` is "auto" if `fit` will choose it on a sample of the rows. With several splits,
-          ``split`` is "classes" or "rows", and ``split_reason`` tells why.
+        - The value of each setting; ``C`` is "auto" if `fit` will choose it on a sample of the rows.
+        - ``split``, with several splits: "classes" or "rows"; ``split_reason`` explains the choice.
 
     Raises
     ------
@@ -588,10 +592,10 @@ def resume(
 ) -> FitResult | OnlineResult:
     r"""Continue an interrupted run from its last commit, or extend a finished one.
 
-    The result is byte-identical to that of an uninterrupted run on the same machine with the same versions. A
-    run that has made all its passes, or has reached its tolerance, returns its existing result. A finished
-    run of `online` learns from rows that were added since. If a stream, such as a pipe, cannot be read
-    again, the run ends at the last commit.
+    The result is byte-identical to that of an uninterrupted run on the same machine with the same versions.
+    If a run of `fit` has made all its passes or has reached its tolerance, its result is returned. A finished
+    run of `online` continues with the rows that have been added since. If a stream, such as a pipe, cannot be
+    read again, the run ends at the last commit.
 
     Parameters
     ----------
@@ -604,7 +608,7 @@ def resume(
     tol : float | None
         New tolerance of a fit; the exact gap is then measured after each pass.
     valid : str | Path | None
-        New path of the validation store of a fit, or another validation store.
+        New path of the validation data of a fit, or other validation data.
     valid_labels : str | Path | None
         New path of the labels of the matrix in valid, or other labels.
     store : path or list of paths, optional
@@ -618,17 +622,17 @@ def resume(
     Returns
     -------
     FitResult or OnlineResult
-        Result of a run of `fit` or of `online`.
+        `FitResult` for a run of `fit`, and `OnlineResult` for a run of `online`.
 
     Raises
     ------
     RunError
-        If there is no run, its format is unknown, its store has changed, all commits are damaged, or passes
-        cannot be added because no duals were kept.
+        If the run does not exist, its format is unknown, its store has changed, all commits are damaged, or
+        passes cannot be added because no duals were kept.
     InputError
         If the text or store of an online run has changed.
     SettingsError
-        If a setting is invalid, or does not apply to the kind of run.
+        If a setting is invalid or does not apply to this kind of run.
     Interrupted
         If `stop` returned True.
     """
@@ -663,37 +667,37 @@ def online(
     progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> OnlineResult:
-    r"""Train in one pass: predict each row, then learn from it, in the order of the data.
+    r"""Train in one pass over the rows in order: predict the label of each row, then learn from it.
 
         result = online("X.npy", labels="y.npy", out="run")
 
-    Rows are not stored, so memory does not depend on their number. The model is the average of the iterates,
-    where the t-th iterate has weight t.
+    Rows are not stored, so memory does not depend on their number. The model is a weighted average of the
+    iterates, in which the t-th iterate has weight t.
 
     Parameters
     ----------
     data : path, list of paths, or Stream
-        One or more stores, AnnData files or dense matrices, as for `fit`, read in place in the order of their
-        rows. Or LIBSVM text. Or a stream with values in `dtype`, such as ``streamsvm_converters.TextSource``,
-        which has more options for text.
+        One or more stores, AnnData files or dense matrices, as for `fit`, which are read in place, in row
+        order; or LIBSVM text; or a stream whose values have the type `dtype`, such as
+        ``streamsvm_converters.TextSource``, which has more options for text.
     out : path
         Run directory to create.
     C : float | Literal["auto"]
-        Weight C of the loss against ½‖w‖²: a number, or auto: one over the mean squared distance of the rows
-        from their mean; for online, one over the mean squared norm of the first 1,000 rows. For `fit` on
-        dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy on
-        held-out rows is close to the best.
+        Weight C of the loss relative to ½‖w‖²: a number, or auto for one over the mean squared distance of
+        the rows from their mean (in online, one over the mean squared norm of the first 1,000 rows). For
+        `fit` on dense rows, auto multiplies this by 1, 0.1, 0.01 or 0.001: the largest factor whose accuracy
+        on held-out rows is close to the best.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
         largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
         one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
-        chain-structured SVM; auto, for fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
+        chain-structured SVM; auto, in fit and tune: ww, cs or ovr2, chosen on a sample of the rows.
     margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
-        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
-        published, or another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
+        published), or another.
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
@@ -711,7 +715,7 @@ def online(
         the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
         in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -722,7 +726,7 @@ def online(
         Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
         have access to it.
     join : Literal["inner", "outer"]
-        Features of several files: features that all files have (inner), or that any file has (outer).
+        Features of several files: those that all files have (inner), or those that any file has (outer).
     sample_weight : Literal["none"] | None
         none: ignore the row weights in a store.
     unseen_label : Literal["error", "keep"]
@@ -731,7 +735,7 @@ def online(
         Memory budget in bytes, or as text such as 500M or 2G; half of it is for reading rows. Weights are in
         memory-mapped files of any size.
     classes : sequence of str or int, optional
-        All classes in order, if they are not the classes of the store; a stream defines its classes.
+        All classes, in order; by default, the classes of the store. A stream defines its own classes.
     checkpoint_every : str or float, optional
         As in `fit`; batches are counted as blocks.
     force : bool
@@ -746,7 +750,7 @@ def online(
     PlanError
         If the weights would exceed the maximum size of a file.
     InputError
-        If the stream has no rows, has only one class, or raises `InputError`; rows before it are committed.
+        If the stream has no rows or only one class, or if it raises `InputError`; earlier rows are committed.
     RunError
         If `out` exists, cannot be written, or is in use by another process.
     Interrupted
@@ -821,8 +825,8 @@ def tune(
 ) -> TuneResult:
     r"""Choose C, and optionally loss, margin and transforms; then train with the best settings.
 
-    Trainings on a store have run directories in the folder ``tune`` of `out`. The folder is deleted after the
-    best model is trained in `out`. After an interruption, the same call continues.
+    Trial runs on a store have run directories in the folder ``tune`` of `out`. The folder is deleted after
+    the best model is trained in `out`. After an interruption, repeat the same call to continue.
 
     Parameters
     ----------
@@ -831,9 +835,10 @@ def tune(
     out : path, optional
         Run directory to create; required for files.
     C : Any
-        Values of C: a range such as 2^-6:2^3, by factors of its base; numbers separated by commas; or auto,
-        10 values by factors of 2 around the C of fit. 0.01:10 has factors of 2. With auto, each training
-        derives C from its training rows; the table shows, and the final training uses, C for all rows.
+        Values of C: a range such as 2^-6:2^3, in which values differ by factors of the base; numbers
+        separated by commas; or auto for 10 values around the C of fit, which differ by factors of 2. The
+        factor in 0.01:10 is 2. With auto, each training run derives C from its training rows. The table shows
+        C for all rows, which the final run uses.
     loss : str | Sequence[str]
         Loss (see fit); several (ww,cs) are compared.
     margin : float | Sequence[float] | None
@@ -842,19 +847,19 @@ def tune(
         Transforms of the rows (see fit), or none; several are compared. A list has strings such as
         ``df=-0.25,l2``; None is the default for the data.
     folds : int | None
-        Hold out each of this many parts in turn, in as many trainings (cross-validation). The settings with
-        the best mean accuracy are chosen; the standard deviation is reported.
+        Number of parts of which each is held out in turn, in a training run of its own (cross-validation).
+        The settings with the best mean accuracy are chosen; the standard deviation is reported.
     hold_out : str | None
-        Part of the rows to hold out and measure on; 1/10 by default.
+        Part of the rows to hold out and measure the accuracy on; by default 1/10.
     valid : str | Path | None
-        Store, text or table to measure on instead.
+        Store, text or table to measure the accuracy on instead.
     passes_each : int
-        Passes for each value of C.
+        Number of passes for each value of C.
     passes : int
-        Passes of the final training, on all rows.
+        Number of passes of the final training run, on all rows.
     solver : str | None
-        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted as
-        published, or another.
+        Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
+        published), or another.
     smooth : float | None
         ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
     top : int | None
@@ -868,7 +873,7 @@ def tune(
         the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
         in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -879,27 +884,27 @@ def tune(
         Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
         have access to it.
     seed : int
-        Seed of the order of blocks and rows.
+        Seed of the order of blocks and rows, and of fourier.
     memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
     inner_passes : int | Literal["auto"]
-        Number of times to revisit the rows of a block while they are in memory, or auto: chosen by a cost
-        model.
+        Number of times to revisit the rows of a block while they are in memory, or auto to let a cost model
+        choose it.
     hold_out_by : Any
         Column of a table or of obs, such as a donor; for a matrix or LIBSVM text, a file with one value per
         line. fit, tune and the search for C hold out rows with equal values together. For a matrix in memory,
-        also an array of shape (n,). The column is not a feature. A store that was converted with this setting
-        uses it. ``docs/tuning.md`` explains it.
+        also an array of shape (n,). The column does not become a feature. A store that was converted with
+        this setting uses it. ``docs/tuning.md`` explains it.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the rows of each class: balanced, so that all classes have the same total weight, or a file
-        with a class and its weight on each line (default weight: 1). Balanced is the number of labels /
+        with a class and its weight on each line (default weight: 1). Balanced weights are number of labels /
         (number of classes × rows of the class). The cost of a row is C times the weight of its class times
         the weight of the row. For ``ovr`` and ``ovr2``, the weight of a class applies to the positive rows of
-        its binary problem, as in LIBLINEAR.
+        its problem, as in LIBLINEAR.
     sample_weight : Any
-        Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. For a matrix, also an array of shape (n,).
-        Rows of weight 0 are left out. With the loss ``chain``, the mean weight of each group counts.
+        Numeric column of obs with the weights of the rows. A store that was converted with weights stores
+        them in the column weight, and they are used unless this is none. For a matrix, also an array of shape
+        (n,). Rows with weight 0 are left out. With the loss ``chain``, the mean weight of each group is used.
     weights : str | Path | None
         Weights of the rows of a matrix, text or a table: a file with one weight per line; for a matrix also
         .npy.
@@ -908,21 +913,21 @@ def tune(
         names in the first line and column, or .npy in class order. Or a DataFrame, or an array of shape (k,
         k).
     tree : Any
-        Tree of the classes, with a child and its parent on each line, instead of costs. The margin of two
-        classes is the length of the path between them. Or a mapping from child to parent.
+        Tree of the classes, with a child and its parent on each line, instead of costs. The margin between
+        two classes is the length of the path between them. Or a mapping from child to parent.
     valid_labels : str | Path | None
         Labels of the matrix in valid.
     join : Literal["inner", "outer"]
-        Features of several files: features that all files have (inner), or that any file has (outer).
+        Features of several files: those that all files have (inner), or those that any file has (outer).
     block_rows : int | None
-        Maximum number of rows in a block; by default memory decides.
+        Maximum number of rows in a block; by default, memory is the only limit.
     slice_rows : int | None
-        Read data that is not shuffled in slices of this many rows; a block has slices from anywhere in the
-        data. 0 keeps the order of the data. By default chosen by chunks and memory.
+        Read data that is not shuffled in slices of this many rows; a block consists of slices from all over
+        the data. 0 keeps the order. The default is determined by chunks and memory.
     split : Literal["auto", "classes", "rows"]
         How to split training if there are several splits: by classes, in groups that are solved in pairs; by
         rows, with steps that are added up; or auto: by classes if each worker then has less work than one
-        core would have. The split by classes is the scheme of Alber et al. (2017) with exact blocks; the
+        core would have. The split by classes is the scheme of Alber et al. (2017) with exact block steps; the
         split by rows is CoCoA+ (Ma et al. 2015).
     splits : int
         Number of parts of each block that are trained at the same time. The model depends on this number, but
@@ -945,7 +950,7 @@ def tune(
     ngrams : tuple[int, int] | None
         With text: minimum and maximum length of n-grams, at most 100; by default 1 and 2.
     bits : int | None
-        With text: there are 2**bits features; by default 2**20.
+        With text: the number of features is 2**bits, by default 2**20.
     columns : str | Sequence[str]
         Columns of a table that become features: numbers and booleans unchanged, dates as days and years, text
         as one feature for each value. By default all but the labels, or none with text.
@@ -955,7 +960,7 @@ def tune(
         Columns of numbers or dates that are categories, such as codes.
     missing : Literal["error", "0", "mean", "indicator"]
         How to treat a missing number or date of a table: as an error; as 0; as the mean of its column; or as
-        0, with an additional feature COLUMN=missing that is 1 for the row (indicator). The mean is over the
+        0, with an additional feature COLUMN=missing that is 1 in this row (indicator). The mean is over the
         rows that are kept. A categorical column with missing values also gets this feature. With `like`, the
         earlier data determines this setting.
     labels_as : Literal["numbers", "text"] | None
@@ -964,7 +969,7 @@ def tune(
         always keep their spelling: ``01`` is a code.
     multilabel : bool
         LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
-        blank has no label. A label that is repeated in a row counts once.
+        blank has no label. A label that a row repeats is counted once.
     index_base : int | Literal["auto"]
         LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if its
         value is 0, and 1 otherwise. With `like`, the index base of the earlier data is used; another value is
@@ -975,9 +980,9 @@ def tune(
         Whether an invalid row is an error, or is dropped and counted; in a table, a missing or infinite
         number makes a row invalid. For LIBSVM text, fix also sorts unsorted rows and sums duplicate indices.
     workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` receives each setting tried as ``{"event": "tried", ...}``. For a
-        store, it first receives the number of trainings as ``{"event": "search", ...}``, and each event of a
-        training has the training's name as ``trial``.
+        As in `streamsvm.fit`. `report` receives ``{"event": "tried", ...}`` for each combination of settings
+        tried. For a store, it first receives the number of trial runs as ``{"event": "search", ...}``, and
+        each event of a trial run has the run's name as ``trial``.
     force : bool
         Whether to replace an existing run.
 

@@ -1,4 +1,4 @@
-"""``python -m streamsvm``: the command line."""
+"""Run the command line: ``python -m streamsvm``."""
 
 from streamsvm_cli.main import run
 

@@ -1,4 +1,4 @@
-"""Training functions: `fit`, `plan`, `resume` and `online`, which take the declared settings as keywords."""
+"""Training functions `fit`, `plan`, `resume` and `online`, which accept all declared settings as keywords."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import Execution
 
 Kind = TypeVar("Kind", bound=CheckedSettings)
-OF_ROWS = ("sample_weight", "hold_out_by")  # settings that can be arrays if the data is a matrix
+OF_ROWS = ("sample_weight", "hold_out_by")  # settings that may be arrays if the data is a matrix
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
@@ -61,91 +61,93 @@ def fit(
 ) -> FitResult | Model:
     """Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
 
-        model = fit(X, y, passes=3)  # arrays: a model
-        result = fit("train.zarr", out="run", valid="test.zarr")  # a store: a run, which resumes
+        model = fit(X, y, passes=3)  # arrays give a model
+        result = fit("train.zarr", out="run", valid="test.zarr")  # a store gives a run
         labels = load_model("run").predict(X)
 
-    Each pass reads the data once, block by block in a seeded random order, and solves the dual block of every
-    row exactly. The state is saved in the run directory `out`. After an interruption `resume` continues from
-    it, with bit-identical results.
+    Each pass reads the data once, block by block in a seeded random order, and solves the dual problem of
+    each row exactly. The state is saved in the run directory `out`, so that `resume` can continue an
+    interrupted run with bit-identical results.
 
     Parameters
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
-        Path of a store made by convert, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
-        Parquet or Arrow, see `open_store`). Features of several paths are matched by name. Other files, such
-        as LIBSVM text and tables, are converted into the run, and so is `valid`; the same call restarts a
-        conversion that was stopped. Or a matrix in memory, as for `Model.predict`, or a list of text
-        documents, whose n-grams are hashed (`analyzer`, `ngrams` and `bits`; extra ``text``). Each value of a
-        text column of a DataFrame becomes a feature, as in `convert`. For a matrix, store-only settings raise
-        `SettingsError`; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
+        Path of a store made by `convert`, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
+        Parquet or Arrow; see `open_store`). With several paths, features are matched by name. Other files,
+        such as LIBSVM text and tables, are first converted to a store in the run directory, as is `valid`. If
+        the conversion is stopped, the same call starts it again. Data in memory can be a matrix, as for
+        `Model.predict`, or a list of text documents, whose n-grams are hashed (see `analyzer`, `ngrams` and
+        `bits`; extra ``text``). Each value of a text column of a DataFrame becomes a feature, as in
+        `convert`. For a matrix, settings that apply only to stores raise `SettingsError`, and `memory`,
+        `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix; stores and files contain labels. For AnnData and DataFrames also the name of a
-        column, as for `label`. For several labels per row: a list with a list of labels for each row, or an
-        indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the column numbers,
-        or the column names of a DataFrame.
+        Labels of a matrix; stores and files contain their own. For AnnData or a DataFrame, this may be the
+        name of a column, as for `label`. If rows have several labels, pass a list of labels for each row, or
+        an indicator matrix of zeros and ones (array, sparse or DataFrame), whose classes are the column names
+        of a DataFrame, and otherwise the column numbers.
     groups : array_like, shape (n,), or str, optional
-        Group of each row of a matrix, such as the sequence of a token, for the loss ``chain``. The rows of a
-        group are adjacent and in order. For AnnData in memory also the name of a column of ``obs``. Stores
-        and files contain groups.
+        Group of each row of a matrix, such as the sequence that contains a token, for the loss ``chain``. The
+        rows of a group must be adjacent and in order. For AnnData in memory, this may be the name of a column
+        of ``obs``. Stores and files contain their own groups.
     out : path, optional
-        Run directory to create; required for a store. A matrix has no run; `Model.save` saves its model.
+        Run directory to create; required for stores and files. For a matrix, use `Model.save` instead.
     **settings
         See `Settings`.
     keep_data : bool
-        Whether a finished run keeps the stores that it converted from files. Without these stores, `resume`
-        can add passes only if its `store` names one.
+        Whether to keep the stores that were converted from files when the run is finished. Without them,
+        `resume` can add passes only if its argument `store` names a store.
     workers : int, optional
-        Number of threads that train and that compute the statistics of transforms; by default one per
-        processor. Training uses at most one thread per split, unless rows are dense and classes are many.
-        With a cluster, the number of workers to wait for, or of processes to start if the cluster is local.
+        Number of threads for training and for the statistics of transforms; by default, one per processor.
+        Training uses at most one thread per split, unless rows are dense and there are many classes. With a
+        cluster, the number of workers to wait for, or of processes to start if the cluster is local.
     cluster : str or path, optional
-        Train on a Dask cluster (extra ``cluster``): the address of its scheduler, its scheduler file, or
-        "local" for processes on this machine. The cluster needs `splits` > 1, and does not change the model.
-        The workers read the store themselves, so `data` must name it on all machines. Only this process
+        Dask cluster to train on (extra ``cluster``): the address of its scheduler, its scheduler file, or
+        "local" for processes on this machine. A cluster requires `splits` > 1 and gives the same model. The
+        workers read the store themselves, so `data` must be a valid path on all machines. Only this process
         writes to `out`.
     checkpoint_every : str or float, optional
         Interval between commits: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
-        text ("8 blocks"). The default is 20 times the duration of the last commit, and at least 10 s.
+        text ("8 blocks"). The default is 20 times the duration of the last commit, but at least 10 s.
     force : bool
-        Replace an existing run, which is moved to ``NAME.old``, and deleted when the new run has a model.
+        Replace an existing run. It is moved to ``NAME.old``, and deleted once the new run has a model.
     resume_or_start : bool
-        Resume the run in `out` if there is one with the same settings and data; start it otherwise. For a
-        finished run, return its result again, so a scheduler can repeat one call.
+        Resume the run in `out` if it exists, and start it otherwise. An existing run must have the same
+        settings and data; if it is finished, its result is returned, so a scheduler can repeat the same call.
     report : callable, optional
-        Function called with a dict for each line of ``metrics.jsonl``. Earlier events are "choose",
-        "candidate" and "chosen", if transforms or the loss are auto; "C" with the values tried and their
-        accuracies, if C was searched for; "plan"; and "ready", when kernels are compiled and loaded.
+        Function called with a dict for each line of ``metrics.jsonl``, and before that for these events:
+        "convert" for each conversion; "choose", "candidate" and "chosen" if transforms or the loss are
+        "auto"; "C", with the values tried and their accuracies, if C is searched for; "plan"; and "ready"
+        once the kernels are compiled and loaded.
     progress : bool or callable, optional
-        Whether to show tqdm bars. By default they appear on a terminal and in a notebook, for stages that
-        take more than a second. Or a function, called with a stage ("convert", "choose transform and loss",
-        "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (bytes for
-        "convert"), and the total. Passes and the compilation of kernels are also logged by `logging` at level
-        INFO, under the name ``streamsvm``.
+        Whether to show tqdm bars. By default, they appear in terminals and notebooks, for stages that take
+        more than a second. A function passed instead is called with the stage ("convert", "choose transform
+        and loss", "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done
+        (bytes for "convert"), and the total. Passes and the compilation of kernels are also logged at level
+        INFO, by the logger ``streamsvm``.
     stop : callable, optional
-        Function called after each block; if it returns True, the run commits and raises `Interrupted`. A
-        stopped training on a matrix, or a stopped search for C, keeps nothing.
+        Function called after each block; if it returns True, the run commits and raises `Interrupted`. If
+        training on a matrix or a search for C is stopped, nothing is kept.
 
     Returns
     -------
     FitResult or Model
-        For a store, the result of the training. For a matrix, the model, whose ``result`` has the result.
+        `FitResult` for stores and files. `Model` for a matrix; its attribute ``result`` is the `FitResult`.
 
     Raises
     ------
     SettingsError
-        If a setting is invalid, or does not apply to the data.
+        If a setting is invalid or does not apply to the data.
     PlanError
         If the memory budget is too small; `PlanError.needed_memory` would suffice.
     StoreError
         If the store cannot be read, is damaged, or is unsuitable for training.
     InputError
-        If a matrix has values that are not finite, or labels do not match its rows.
+        If a matrix has values that are not finite or does not match its labels, or if a file is invalid.
     RunError
-        If `out` exists, cannot be written, or is in use by another process. With `resume_or_start`, if the
+        If `out` exists, cannot be written, or is in use by another process; with `resume_or_start`, if the
         run was started with other settings or data.
     ClusterError
-        If the cluster cannot be reached, its workers differ, or workers were lost repeatedly.
+        If the cluster cannot be reached, its workers have other versions, or workers are lost repeatedly.
     Interrupted
         If `stop` returned True.
     """
@@ -189,23 +191,22 @@ def fit(
             return fit_store(paths, run, checked, how, tables, force=force, resume=resume_or_start, made=made)
         except Exception as error:
             if (made or not had) and run.data.exists() and not run.settings.exists():
-                error.add_note(f"{run.data} is kept; pass it instead of the files to save reading them again")
+                error.add_note(f"{run.data} is kept; pass it instead of the files to save converting them")
             raise
 
 
 def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
-    """Remove the settings of class `kind` from `settings`, in place, and return them."""
+    """Remove the settings that `kind` declares from `settings`, in place, and return them."""
     return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
 
 
 def divided(reading: ReadingSettings, applying: Set[str]) -> list[dict[str, Any]]:
-    """Split the non-default reading settings into two dicts, of those named in `applying` and not named."""
+    """Split the non-default reading settings into two dicts: those in `applying`, and the others."""
     items = reading.given().items()
     return [{name: value for name, value in items if (name in applying) == match} for match in (True, False)]
 
 
 def check_of_store(out: Any, **of_matrix: Any) -> None:
-    """Raise `SettingsError` if `out` is missing, or an argument for matrices is not None."""
     if out is None:
         raise wrong_setting(
             "out", "is missing", Remedy("name the run directory to create with {}", Option("out"))
@@ -216,7 +217,6 @@ def check_of_store(out: Any, **of_matrix: Any) -> None:
 
 
 def check_of_matrix(settings: Mapping[str, Any], **of_files: Any) -> None:
-    """Raise `SettingsError` if a setting for stores only, or an argument for files, is used."""
     names = [name for name, value in of_files.items() if value is not None and value is not False]
     advice = dict.fromkeys(names, "leave it out, or pass a file")
     for name, each in declared(Settings).items():
@@ -227,7 +227,7 @@ def check_of_matrix(settings: Mapping[str, Any], **of_files: Any) -> None:
 
 
 def without_tables(settings: dict[str, Any]) -> dict[str, Any]:
-    """Move arrays and other Python objects from `settings` to a new dict; placeholders replace them."""
+    """Move arrays and other Python objects from `settings` to a new dict, leaving placeholders."""
     tables = {}
     for name, each in declared(Settings).items():
         value = settings.get(name)
@@ -244,36 +244,38 @@ def plan(
     cluster: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Plan the memory and disk space of `fit`, without training.
+    """Estimate the memory and disk space that `fit` would use, without training.
 
     Parameters
     ----------
     data : path or list of paths
-        Store, as for `fit`.
+        One or more stores, as for `fit`.
     **settings
         As in `fit`.
     workers, cluster
-        As in `fit`. The cluster is not contacted. With `cluster`, splits by rows need no memory for their
+        As in `fit`. The cluster is not contacted. With a cluster, splits by rows need no memory for their
         weights on this machine.
 
     Returns
     -------
     dict
-        - ``rows, features, classes, nnz, blocks``: sizes.
-        - ``budget``: `memory`, or the limit of the process if lower; ``planned_bytes``: planned memory.
-        - ``weights_bytes``: size of the weights as a dense matrix, with the average if there is one.
-        - ``mapped_bytes``: the same size if the weights are in files, or 0 with ``weights_in_memory``.
-        - ``sparse``: whether weights are stored as sparse rows; ``sparse_bytes``: maximum of their memory.
+        - ``rows, features, classes, nnz, blocks``: numbers of rows, features, classes, non-zeros and blocks.
+        - ``budget``: `memory`, or the memory limit of the process if that is lower, in bytes.
+        - ``planned_bytes``: memory that training is planned to use.
+        - ``weights_bytes``: size of the weights as a dense matrix, including the average if there is one.
+        - ``mapped_bytes``: the same size if the weights are in memory-mapped files, otherwise 0.
+        - ``sparse``: whether weights are stored as sparse rows.
+        - ``sparse_bytes``: maximum memory of sparse weights.
         - ``common_dual``: whether most wrong classes of a row share one dual.
         - ``commit_bytes``: maximum size of the weights that a commit writes.
-        - ``warning``: None, or a warning that the plan is slow or too large.
+        - ``warning``: None, or a warning that training will be slow or that the plan is too large.
         - ``average_warning``: None, or a warning that `memory` has no room for the average.
         - ``order_warning``: None, or a warning about the order of the labels.
         - ``C_auto``: whether C was chosen from the data.
         - ``worker_bytes``: memory of a cluster worker for one split, without the program itself, or None.
         - ``worker_split_bytes``: maximum memory of the worker for each further split, or None.
-        - All settings: ``C`` is "auto" if `fit` will choose it on a sample of the rows. With several splits,
-          ``split`` is "classes" or "rows", and ``split_reason`` tells why.
+        - The value of each setting; ``C`` is "auto" if `fit` will choose it on a sample of the rows.
+        - ``split``, with several splits: "classes" or "rows"; ``split_reason`` explains the choice.
 
     Raises
     ------
@@ -302,17 +304,17 @@ def resume(
 ) -> FitResult | OnlineResult:
     """Continue an interrupted run from its last commit, or extend a finished one.
 
-    The result is byte-identical to that of an uninterrupted run on the same machine with the same versions. A
-    run that has made all its passes, or has reached its tolerance, returns its existing result. A finished
-    run of `online` learns from rows that were added since. If a stream, such as a pipe, cannot be read
-    again, the run ends at the last commit.
+    The result is byte-identical to that of an uninterrupted run on the same machine with the same versions.
+    If a run of `fit` has made all its passes or has reached its tolerance, its result is returned. A finished
+    run of `online` continues with the rows that have been added since. If a stream, such as a pipe, cannot be
+    read again, the run ends at the last commit.
 
     Parameters
     ----------
     run : path
         Run directory made by `fit` or `online`.
     **settings
-        New values of settings, see `Settings`.
+        New values of settings; see `Settings`.
     store : path or list of paths, optional
         Current path of the store, if it was moved; all paths if the run has several stores.
     open_stream : callable, optional
@@ -324,17 +326,17 @@ def resume(
     Returns
     -------
     FitResult or OnlineResult
-        Result of a run of `fit` or of `online`.
+        `FitResult` for a run of `fit`, and `OnlineResult` for a run of `online`.
 
     Raises
     ------
     RunError
-        If there is no run, its format is unknown, its store has changed, all commits are damaged, or passes
-        cannot be added because no duals were kept.
+        If the run does not exist, its format is unknown, its store has changed, all commits are damaged, or
+        passes cannot be added because no duals were kept.
     InputError
         If the text or store of an online run has changed.
     SettingsError
-        If a setting is invalid, or does not apply to the kind of run.
+        If a setting is invalid or does not apply to this kind of run.
     Interrupted
         If `stop` returned True.
     """
@@ -358,25 +360,25 @@ def online(
     stop: Callable[[], bool] | None = None,
     **settings: Any,
 ) -> OnlineResult:
-    """Train in one pass: predict each row, then learn from it, in the order of the data.
+    """Train in one pass over the rows in order: predict the label of each row, then learn from it.
 
         result = online("X.npy", labels="y.npy", out="run")
 
-    Rows are not stored, so memory does not depend on their number. The model is the average of the iterates,
-    where the t-th iterate has weight t.
+    Rows are not stored, so memory does not depend on their number. The model is a weighted average of the
+    iterates, in which the t-th iterate has weight t.
 
     Parameters
     ----------
     data : path, list of paths, or Stream
-        One or more stores, AnnData files or dense matrices, as for `fit`, read in place in the order of their
-        rows. Or LIBSVM text. Or a stream with values in `dtype`, such as ``streamsvm_converters.TextSource``,
-        which has more options for text.
+        One or more stores, AnnData files or dense matrices, as for `fit`, which are read in place, in row
+        order; or LIBSVM text; or a stream whose values have the type `dtype`, such as
+        ``streamsvm_converters.TextSource``, which has more options for text.
     out : path
         Run directory to create.
     **settings
-        See `OnlineSettings`, and for a store `StoreSettings`.
+        See `OnlineSettings`, and for stores also `StoreSettings`.
     classes : sequence of str or int, optional
-        All classes in order, if they are not the classes of the store; a stream defines its classes.
+        All classes, in order; by default, the classes of the store. A stream defines its own classes.
     checkpoint_every : str or float, optional
         As in `fit`; batches are counted as blocks.
     force : bool
@@ -391,7 +393,7 @@ def online(
     PlanError
         If the weights would exceed the maximum size of a file.
     InputError
-        If the stream has no rows, has only one class, or raises `InputError`; rows before it are committed.
+        If the stream has no rows or only one class, or if it raises `InputError`; earlier rows are committed.
     RunError
         If `out` exists, cannot be written, or is in use by another process.
     Interrupted
@@ -413,7 +415,6 @@ def online(
 def _as_stream(
     data: Any, of_store: StoreSettings, dtype: str, classes: Sequence[Any] | None
 ) -> contextlib.AbstractContextManager[Stream]:
-    """Return the rows of a store or text as a stream; raise `SettingsError` for a matrix."""
     paths = as_paths(data)
     if paths is not None and all(is_read_in_place(copy_address(path, of_store.cache)) for path in paths):
         return StoreStream(paths, of_store, dtype, classes)
@@ -423,7 +424,7 @@ def _as_stream(
         data = converters().TextSource(paths, classes=classes, dtype=dtype, **of_text)
     elif not hasattr(data, "batches"):
         raise SettingsError(
-            "a matrix in memory is neither a stream nor a file", remedy=Remedy("write it to an .npy file")
+            "data must not be a matrix in memory", remedy=Remedy("write the matrix to an .npy file")
         )
     elif classes is not None:
         changed["classes"] = classes

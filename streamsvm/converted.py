@@ -1,4 +1,4 @@
-"""Input files other than stores: `fit` converts them in its run folder, `online` reads text as a stream."""
+"""Convert the input files of `fit` that are not stores, and open the text input of a run of `online`."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from streamsvm.transforms import parse_transforms
 
 Paths = Sequence[str | os.PathLike[str]]
 
-# Options that may differ between held-out and training data.
+# Reading settings that also apply to held-out data; the training data determines the others.
 _OF_VALID = ("format", "delimiter", "decimal", "labels_as", "multilabel", "on_error")
 # Settings that a conversion applies, so training on the converted store must not apply them again.
 _OF_CONVERSION = ("label", "labels", "weights", "hold_out_by", "layer", "raw", "obsm", "join")
 
 
 class _Inputs(NamedTuple):
-    """Input files of one store, and the options of their conversion."""
+    """Files to convert to one store, and the options of the conversion."""
 
     paths: list[str]
     options: dict[str, Any]
@@ -62,27 +62,17 @@ def converted(
     keep: bool,
     by_tune: bool = False,
 ) -> tuple[Paths, Settings, dict[str, Any]]:
-    """Convert training and held-out data into the run folder, unless it is read in place.
+    """Convert training and held-out data to stores in the run folder, unless it can be read in place.
 
     Remote data is copied first. Leftovers of a killed conversion are deleted. If `resume` is True and the run
-    (with `by_tune`, the search) has started, its stores are used again.
+    (with `by_tune`, the search) has started, its stores are reused.
 
-    Returns
-    -------
-    paths : list of path
-        Paths of training data that can be read in place.
-    settings : Settings
-        Settings for this data.
-    record : dict
-        Entries of ``run.json``: ``files``, the input files and options of each store, and ``keep_data``.
-        Empty without conversions.
+    Return the paths of training data that can be read in place, the settings for training on them, and
+    entries of ``run.json``: ``files``, the input files and options of each store, and ``keep_data``. There
+    are no entries if nothing was converted.
 
-    Raises
-    ------
-    SettingsError
-        If a setting does not apply to converted files, or none is converted and it needs a conversion.
-    InputError, StoreError, Interrupted
-        As in `convert`, or if the `stop` callback returned True.
+    Raises `SettingsError` if a setting does not apply to converted files, or if it needs a conversion and
+    there is none. Also raises the errors of `convert`, and `Interrupted` if the `stop` callback returns True.
     """
     read = [*paths, settings.valid]
     if any(path is not None and as_url(path) for path in read):
@@ -139,12 +129,12 @@ def open_text(record: dict[str, Any]) -> Any:
 
 
 def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
-    """Return the files to convert for each store: "data", "valid", both or none."""
+    """Return the files to convert, by the name of their store: "data", "valid", both or neither."""
     given, inputs = reading.given(), {}
     groups = {"groups": True} if get_loss(settings.loss).sequences else {}
     if not all(is_trained_in_place(path) for path in paths):
         if settings.sample_weight not in (None, NONE):
-            raise wrong_setting("sample_weight", "needs stored data; for files, use a file of weights")
+            raise wrong_setting("sample_weight", "does not apply to files; set weights to a file of weights")
         own = {name: value for name, value in settings.given().items() if name in _OF_CONVERSION}
         inputs["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
     valid = settings.valid
@@ -165,7 +155,7 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
 
 
 def _check_before(settings: Settings) -> None:
-    """Check settings without reading data, before a conversion, which may take hours."""
+    """Check settings and paths before a conversion, which may take hours."""
     if settings.transform != AUTO:
         parse_transforms(settings.transform)
     for name, each in declared(Settings).items():
@@ -178,7 +168,7 @@ def _check_before(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _new_folder(run: RunDir, *, force: bool, by_tune: bool) -> Iterator[None]:
-    """Lock the folder of a new run; after an error, remove an empty folder and restore the replaced run."""
+    """Lock the folder of a new run; on error, remove it if it is empty, and restore the replaced run."""
     with entered(run, force=force, by_tune=by_tune):
         try:
             yield
@@ -195,7 +185,7 @@ def _is_pipe(path: str) -> bool:
 
 
 def _facts(files: Sequence[str], known: Sequence[Any] = ()) -> list[Any]:
-    """Return the name, size and hash of each file, or its `known` entry; None for a pipe, read only once."""
+    """Return the name, size and hash of each file, or its entry in `known`; None for a pipe."""
     facts = []
     for path, fact in itertools.zip_longest(files, known):
         with durable.os_errors_as(InputError, path, "read"):
@@ -204,7 +194,7 @@ def _facts(files: Sequence[str], known: Sequence[Any] = ()) -> list[Any]:
 
 
 def _convert(inputs: _Inputs, out: Path, settings: Settings, how: Execution, **options: Any) -> list[Any]:
-    """Convert files; return their names, sizes and hashes."""
+    """Convert files to the store `out`; return their names, sizes and hashes."""
 
     def progress(stage: str, done: int, total: int | None) -> None:
         if how.callbacks.stop():

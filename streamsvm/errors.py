@@ -1,8 +1,8 @@
-"""Errors and warnings about anything that a user can cause or repair.
+"""Errors and warnings about problems that a user can cause or fix.
 
-A message says what is wrong and where. A `Remedy` says what to do. It stores settings and functions as data,
-because ``str(error)`` prints them for Python (``memory=5_242_880``), but the command line for a shell
-(``--memory 5M``).
+A message says what is wrong and where, and its `Remedy` says what to do. A remedy stores settings and
+functions as data, so that ``str(error)`` can print them for Python (``memory=5_242_880``), and the command
+line can print them for a shell (``--memory 5M``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INNER = {"streamsvm", "streamsvm_converters", "contextlib", "functools", "sklea
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """Parameter of a function and its value, such as ``memory=5_242_880``; ``...`` if unknown."""
+    """Parameter of a function and its value, such as ``memory=5_242_880``; an unknown value is ``...``."""
 
     name: str
     value: Any = ...
@@ -53,10 +53,10 @@ def _shown(value: Any) -> str:
 
 
 class Remedy:
-    """Advice to the user, as text with parameters and calls.
+    """Advice to the user: text that can include parameters and calls.
 
-    `words` has one ``{}`` for each of `parts`, as in ``Remedy("set {} or more", Option("memory", 2**20))``.
-    Without parts, braces are literal.
+    `words` contains one ``{}`` for each of `parts`, as in ``Remedy("set {} or more", Option("memory", 99))``.
+    If there are no parts, braces are literal.
     """
 
     def __init__(self, words: str, *parts: Option | Call) -> None:
@@ -82,7 +82,7 @@ class Remedy:
 
 
 class Message(str):
-    """One-line message for the user, worded for Python; `problem` is the message without the remedy."""
+    """One-line message in Python notation; `problem` is the message without the remedy."""
 
     problem: str
     remedy: Remedy | None
@@ -94,8 +94,6 @@ class Message(str):
 
 
 class _WithRemedy(Exception):
-    """Base class of errors and warnings; the first argument becomes a `Message`."""
-
     def __init__(self, message: str = "", *, remedy: Remedy | None = None) -> None:
         self.message = message if isinstance(message, Message) else Message(message, remedy)
         self.remedy = self.message.remedy
@@ -103,22 +101,22 @@ class _WithRemedy(Exception):
 
 
 class StreamsvmError(_WithRemedy):
-    """Base class of errors, whose `message` says in one line what is wrong, where, and what to do."""
+    """Base class of all errors; `message` says in one line what is wrong, where, and what to do."""
 
 
 class InputError(StreamsvmError):
-    """Invalid input; for text, the message names file, line, column and token."""
+    """Invalid input; for text, the message names the file, line, column and token."""
 
 
 class StoreError(StreamsvmError):
-    """Missing, incomplete, damaged or unsuitable store; the message names array and chunk."""
+    """Missing, incomplete, damaged or unsuitable store; the message names the array and chunk."""
 
 
 class PlanError(StreamsvmError):
-    """Settings that cannot work, such as a memory budget too small for the longest row.
+    """Settings that cannot work, such as a memory budget that is too small for the longest row.
 
-    `needed_memory` is a sufficient budget in bytes, or None if memory is not the reason; it is also the
-    default remedy.
+    `needed_memory` is a sufficient budget in bytes, or None if memory is not the problem. By default, the
+    remedy is to set `memory` to this value.
     """
 
     def __init__(
@@ -132,7 +130,7 @@ class PlanError(StreamsvmError):
 
 @contextmanager
 def part_of_memory(parts: int) -> Iterator[None]:
-    """Multiply the needed memory of a `PlanError` by `parts`, because the code within has 1/parts of it."""
+    """Multiply the needed memory of a `PlanError` by `parts`: the enclosed code has 1/parts of the memory."""
     try:
         yield
     except PlanError as error:
@@ -152,28 +150,28 @@ class SettingsError(PlanError):
 
 
 def wrong_setting(name: str, problem: str, remedy: Remedy | None = None) -> SettingsError:
-    """Return an error whose message begins with the name of the setting: ``C must be positive``."""
+    """Return an error whose message begins with the name of the setting, as in ``C must be positive``."""
     return SettingsError(f"{name} {problem}", remedy=remedy, setting=name)
 
 
 class RunError(StreamsvmError):
-    """Run directory that is missing, in use, damaged, or belongs to other data."""
+    """Run directory that is missing, in use or damaged, or that belongs to other data."""
 
 
 class ClusterError(StreamsvmError):
-    """Cluster that cannot be reached, has differing workers, or loses workers repeatedly."""
+    """Cluster that cannot be reached, whose workers have other versions, or that keeps losing workers."""
 
 
 class ModelError(StreamsvmError):
-    """Model that is missing, damaged, cannot be exported, or does not fit the data."""
+    """Model that is missing or damaged, that cannot be exported, or that does not fit the data."""
 
 
 class FeatureError(StreamsvmError):
-    """Data that shares no feature name with the model, or lacks a column of the model's table."""
+    """Data that shares no feature name with the model, or that lacks a column of its training table."""
 
 
 class Interrupted(StreamsvmError):
-    """Training stopped on request; `resume` continues a run from its last commit."""
+    """Training that was stopped on request; `resume` continues a run from its last commit."""
 
 
 class StreamsvmWarning(_WithRemedy, UserWarning):
@@ -181,15 +179,15 @@ class StreamsvmWarning(_WithRemedy, UserWarning):
 
 
 class ConvergenceWarning(StreamsvmWarning):
-    """Model far from optimal: the tolerance was not reached, or all weights are 0."""
+    """Model that is far from optimal: it did not reach the tolerance, or all its weights are 0."""
 
 
 class ScaleWarning(StreamsvmWarning):
-    """Training data whose features have so different scales that the largest dominate the model."""
+    """Training data in which features of large scale dominate the model."""
 
 
 def warn(warning: StreamsvmWarning | str, remedy: Remedy | None = None) -> None:
-    """Issue a warning that points at the user's line, the first one outside `_INNER`."""
+    """Issue a warning that points at the user's code: the innermost frame outside the packages `_INNER`."""
     if isinstance(warning, str):
         warning = StreamsvmWarning(warning, remedy=remedy)
     frame, level = sys._getframe(), 1
@@ -200,7 +198,7 @@ def warn(warning: StreamsvmWarning | str, remedy: Remedy | None = None) -> None:
 
 @contextmanager
 def extra(error: type[StreamsvmError], problem: str, name: str) -> Iterator[None]:
-    """Convert an `ImportError` to `error`, with the command that installs the extra `name`."""
+    """Convert an `ImportError` to `error`, whose message shows how to install the extra `name`."""
     try:
         yield
     except ImportError:

@@ -1,4 +1,4 @@
-"""Description and verification of data, runs and models."""
+"""Describe and verify data, runs and models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm.base.converters import converters
 from streamsvm.errors import RunError, StreamsvmError
 
 _SHOWN_CLASSES, _SHOWN_FEATURES = 8, 5
-_READ_ATTEMPTS = 20  # because a training process replaces commits
+_READ_ATTEMPTS = 20  # a training process may replace commits during an attempt
 
 
 def inspect(
@@ -24,31 +24,31 @@ def inspect(
 ) -> dict[str, Any]:
     """Describe data, a run or a model.
 
-    Without `verify`, only text and tables are read completely. Sparse or compressed ``.npz``, and CSC with
-    `label`, are loaded into memory, and must fit into a quarter of the free memory.
+    Unless `verify` is True, only text and tables are read completely. Sparse or compressed ``.npz`` files,
+    and CSC matrices with `label`, are loaded into memory, and must fit into a quarter of the free memory.
 
     Parameters
     ----------
     path : path
     verify : bool
-        Read everything and verify every checksum. Models are always verified.
+        Whether to read everything and verify every checksum. Models are always verified.
     label : str, optional
-        Column with the labels of a table, or of AnnData not written by convert. The description is then of
-        the rows that `streamsvm.fit` trains on.
+        Column that contains the labels of a table, or of AnnData not written by `convert`. Only the rows that
+        `streamsvm.fit` would train on are then described.
     progress : callable, optional
         Function called with a stage, the units done so far, and the total.
 
     Returns
     -------
     dict
-        ``kind`` ("store", "run", "model" or a kind of file) and a description that depends on the kind. Data
-        has the number of rows ``n`` and, if known, of features ``d``, ``nnz``, ``classes`` and ``columns``. A
-        run has accuracies, gap, seconds and data sizes in ``result``.
+        ``kind`` ("store", "run", "model" or a kind of file), and entries that depend on the kind. For data,
+        they include the number of rows ``n`` and, if known, the number of features ``d``, ``nnz``,
+        ``classes`` and ``columns``. For a run, ``result`` contains accuracies, gap, seconds and data sizes.
 
     Raises
     ------
     StreamsvmError
-        If `path` is damaged or of an unknown kind; the message names the array and chunk, or the file.
+        If `path` is damaged or its kind is unknown; the message names the array and chunk, or the file.
     """
     from streamsvm.store.kinds import TABLES, TITLES, kind_of
 
@@ -113,7 +113,6 @@ def _store(
 
 
 def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], None] | None) -> dict[str, Any]:
-    """Describe a run; repeat this if another process replaced its files meanwhile."""
     from streamsvm.run.directory import RunDir
 
     run = RunDir(path)
@@ -126,7 +125,7 @@ def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], No
             break
     else:
         raise RunError(
-            f"{path}: another process trains this run, and its commits change before they can be checked; "
+            f"{path}: another process is training this run and replaces commits before they can be checked; "
             "try again when it has stopped, or train with less frequent commits"
         )
     damage = description["damage"]

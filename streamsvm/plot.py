@@ -1,6 +1,6 @@
-"""Plots of runs and predictions with matplotlib (extra ``plot``).
+"""Plot runs and evaluations with matplotlib (extra ``plot``).
 
-Each function draws into `ax` or into new axes, and returns the axes::
+Each function draws on the matplotlib axes `ax`, by default on new ones, and returns them::
 
     from streamsvm import evaluate, plot
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["accuracy", "answered", "confusion", "convergence", "progressive"]
 
-# Colours that colour-blind people can distinguish, and dark enough on white.
+# Colours that colour-blind people can distinguish, and that are dark enough on white.
 _BLUE, _ORANGE, _GREY = "#0067a5", "#b84a00", "#6e7781"
 _STYLES = ((_BLUE, "-"), (_ORANGE, "--"), (_GREY, ":"))
 _MAX_CLASSES = 20  # so that a confusion matrix fits a screen of 1,280 pixels
@@ -48,19 +48,19 @@ def convergence(
     Parameters
     ----------
     run : path, FitResult or Model
-        Run directory, also of a run in progress, or result of `streamsvm.fit`.
+        Run directory, also while the run is in progress, or the result of `streamsvm.fit`.
     ax : matplotlib Axes, optional
     of : {"gap", "objective"}
-        Quantity to draw. The gap has a log scale, without values of 0 or less. Exact gaps of the last iterate
-        and the average are drawn where they were measured; the estimate from the passes is grey. If the
-        primal was measured only once, its estimates are drawn.
+        Quantity to draw. The gap is drawn on a log scale, on which values of 0 or less are left out. Exact
+        gaps of the last iterate and the average are drawn where they were measured, and estimates made during
+        the passes are grey. If the primal was measured at most once, its estimates are drawn.
     by : {"pass", "seconds"}
-        Horizontal axis: passes, or seconds of training, in which measurements are not counted.
+        Horizontal axis: passes, or seconds of training, excluding the time for measurements.
 
     Raises
     ------
     RunError
-        If there is no such run, or it has finished no pass.
+        If the run does not exist, or contains no measurements to draw.
     SettingsError
         If `of` or `by` is invalid.
     """
@@ -80,7 +80,7 @@ def convergence(
         estimated = few and any("primal_estimate" in each for each in passes)
         names = {"primal_estimate": "primal (estimate)"} if estimated else {"primal": "primal"}
         names["dual"] = "dual"
-    ax = _curves(ax, passes, x, names, f"{history.name} has no measurements of its {of} by {by}")
+    ax = _curves(ax, passes, x, names, f"{history.name} contains no {of} to draw; train with gap='pass'")
     lowest, highest = ax.dataLim.intervaly
     if of == "gap" or highest > 50 * lowest > 0:
         ax.set_yscale("log")
@@ -95,9 +95,9 @@ def convergence(
 
 
 def accuracy(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw ``valid_accuracy``, and ``train_accuracy``, which is measured with the gap, by pass.
+    """Draw the accuracies on the validation rows and, where measured, on the training rows, by pass.
 
-    Raises `RunError` if there is no such run, or it has no accuracy of a pass.
+    Raises `RunError` if the run does not exist, or contains no accuracy for any pass.
 
     Parameters
     ----------
@@ -107,16 +107,16 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
     history = history_of(run)
     names = {"last_iterate_valid_accuracy": "valid, last iterate", "valid_accuracy": "valid"}
     names["train_accuracy"] = "train"
-    empty = "has no accuracy of any pass; train with a validation store, or measure the gap after each pass"
+    empty = "contains no accuracy of a pass; train with a validation store, or with gap='pass'"
     ax = _curves(ax, history.passes, "pass", names, f"{history.name} {empty}")
     return _finish(ax, "pass", "accuracy", percent=True)
 
 
 def progressive(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw the progressive accuracy, of predictions of each row just before it is first learned from.
+    """Draw the progressive accuracy, measured by predicting each row just before first learning from it.
 
-    Raises `RunError` if there is no such run, or it has no progressive accuracy, which is not measured if the
-    order of the labels, or a start at the class means, would bias it.
+    Raises `RunError` if the run does not exist, or contains no progressive accuracy. It is not measured if it
+    would be biased by the order of the labels, or by starting at the class means.
 
     Parameters
     ----------
@@ -129,8 +129,8 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
     records = [each for each in (*history.rows, *first) if (number(each, "rows") or 0) > 0]
     names = {"progressive_accuracy": "all rows so far", "recent_accuracy": "since the last point"}
     empty = (
-        "has no progressive accuracy: it was not reported yet, or the order of the labels or the start at "
-        "the class means would bias it"
+        "contains no progressive accuracy: none was reported yet, or it would be biased by the order of the "
+        "labels or by starting at the class means; wait for a report, or draw plot.accuracy instead"
     )
     ax = _curves(ax, records, "rows", names, f"{history.name} {empty}")
     ax.set_xscale("log")
@@ -138,7 +138,7 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
 
 
 def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw the confusion matrix of labelled data: true classes by predicted classes.
+    """Draw a confusion matrix: a row for each true class and a column for each predicted class.
 
     Raises `ModelError` if `evaluation` is not an evaluation of rows with one label each.
 
@@ -151,13 +151,14 @@ def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib Axes
-        Matrix of at most 20 classes, chosen by the lowest F1. The row labels contain class names and numbers,
-        the column labels only the numbers. A darker cell is a larger fraction of its true class.
+        Axes with the matrix. Of more than 20 classes, only the 20 with the lowest F1 are drawn. Rows are
+        labelled with class names and numbers, columns only with numbers. The colour of a cell is darker if it
+        contains a larger fraction of the true class.
     """
     check_matplotlib()
     counts = getattr(evaluation, "counts", None)
     if not isinstance(evaluation, Evaluation) or counts is None:
-        raise ModelError("a confusion matrix needs an evaluation of rows with one label each")
+        raise ModelError("evaluation must be the result of evaluate for rows that have one label each")
     from scipy.sparse import coo_array
 
     k = len(counts.names)
@@ -183,7 +184,7 @@ def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def answered(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw the accuracy of the rows with the largest probabilities, by their fraction of all rows.
+    """Draw the accuracy of the rows with the largest probabilities against the fraction of rows answered.
 
     Raises `ModelError` if the evaluation has no probabilities.
 
@@ -196,11 +197,11 @@ def answered(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib Axes
-        Curve with a mark at each threshold of a calibrated model, which shows its target accuracy.
+        Axes with the curve. For a calibrated model, each threshold is marked with its target accuracy.
     """
     curve = getattr(evaluation, "answered", None)
     if curve is None:
-        raise ModelError("the accuracy of answered rows needs an evaluation of a model with probabilities")
+        raise ModelError("evaluation has no probabilities; calibrate the model, then evaluate it again")
     ax = _axes(ax)
     rows = np.array(curve.rows)
     ax.plot(rows / rows[0], np.array(curve.right) / rows, color=_BLUE)
@@ -212,7 +213,7 @@ def answered(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def matrix_size(n_classes: int) -> tuple[float, float]:
-    """Return width and height of a confusion matrix in inches."""
+    """Return the width and height of a confusion matrix in inches."""
     n = min(n_classes, _MAX_CLASSES)
     return 3.2 + 0.45 * n, 1.1 + 0.28 * n
 
@@ -231,7 +232,7 @@ def _axes(ax: Axes | None, size: tuple[float, float] = (5, 3.2)) -> Axes:
 def _curves(
     ax: Axes | None, records: list[dict[str, Any]], x: str, names: dict[str, str], empty: str
 ) -> Axes:
-    """Draw a curve for each key of `names` against `x`; raise `RunError` if no record has values."""
+    """Draw a curve for each key in `names` against `x`; raise ``RunError(empty)`` if there are no values."""
     curves = {name: points(records, x, key) for key, name in names.items()}
     if not any(xs for xs, _ in curves.values()):
         raise RunError(empty)
@@ -244,7 +245,6 @@ def _curves(
 
 
 def _finish(ax: Axes, x: str, y: str, *, percent: bool = False) -> Axes:
-    """Label the axes, format the ticks as plain numbers, and add a legend for several curves."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
     ax.set(xlabel=x, ylabel=y)

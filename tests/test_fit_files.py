@@ -74,7 +74,7 @@ def test_of_texts_in_memory(tmp_path, monkeypatch) -> None:
     assert model.record["encoding"]["text"] == {**of_table.record["encoding"]["text"], "columns": ["text"]}
     np.testing.assert_array_equal(model.predict(texts), of_table.predict(texts))
     assert (model.predict(texts) == labels).mean() > 0.9
-    with pytest.raises(InputError, match=r"X\[1\]: 7 is not text"):
+    with pytest.raises(InputError, match=r"X\[1\]: 7 is not a string"):
         streamsvm.fit(["a", 7], ["x", "y"])
     with pytest.raises(SettingsError, match="drop does not apply"):
         streamsvm.fit(texts, labels, drop=["a"])
@@ -177,9 +177,7 @@ def test_held_out_rows_of_classes_that_the_training_lacks_are_said(text) -> None
     with pytest.warns(StreamsvmWarning, match=f"valid.zarr: {rows} of 100 rows have labels that"):
         streamsvm.fit("train", out="run", valid="other")
     Path("other").write_text("cat 1:1\ndog 2:1\n")
-    with pytest.raises(
-        StoreError, match=r"has no row of a class of the training data, so accuracy cannot be"
-    ):
+    with pytest.raises(StoreError, match=r"shares no label with the training data, so accuracy cannot be"):
         streamsvm.fit("train", out="none", valid="other")
 
 
@@ -225,7 +223,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("train", {"missing": "often"}, "missing must be one of"),
     ("train", {"layer": "a"}, "layer does not apply to LIBSVM text"),
     ("train", {"join": "outer"}, "join does not apply to LIBSVM text"),
-    ("train", {"sample_weight": "w"}, "sample_weight needs stored data"),
+    ("train", {"sample_weight": "w"}, "sample_weight does not apply to files"),
 ]
 
 

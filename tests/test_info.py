@@ -67,7 +67,7 @@ def test_a_run_that_never_stays_is_said_to_be_in_training(run: Path, monkeypatch
 
     monkeypatch.setattr(info, "_READ_ATTEMPTS", 3)
     while_checking(monkeypatch, lambda: train(run, 3), 10**9)
-    with pytest.raises(RunError, match="another process trains this run"):
+    with pytest.raises(RunError, match="another process is training this run"):
         inspect(run, verify=True)
 
 

@@ -124,11 +124,11 @@ def test_refusals(run: Path, tmp_path: Path, ax, monkeypatch) -> None:
     fit(run.parent / "train.h5", out=tmp_path / "run", passes=1, gap="none")
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: plot.convergence(run, ax, of="loss"), SettingsError, "of must be gap or objective"),
-        (lambda: plot.confusion(load_model(run), ax), ModelError, "evaluation of rows with one label"),
+        (lambda: plot.confusion(load_model(run), ax), ModelError, "for rows that have one label"),
         (lambda: plot.answered(evaluate(run, run.parent / "valid.h5"), ax), ModelError, "probabilities"),
         (lambda: plot.accuracy(tmp_path, ax), RunError, "is not a run"),
         (lambda: plot.accuracy({}, ax), RunError, "not dict"),
-        (lambda: plot.accuracy(tmp_path / "run", ax), RunError, "has no accuracy"),
+        (lambda: plot.accuracy(tmp_path / "run", ax), RunError, "contains no accuracy"),
     ]
     for call, error, words in cases:
         with pytest.raises(error, match=words):

@@ -1,1 +1,1 @@
-"""Readers of files, one module for each kind of file; `registry` lists the kinds."""
+"""Readers for the kinds of files that can be converted; `registry` maps each kind to its reader."""

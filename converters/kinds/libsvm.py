@@ -1,4 +1,4 @@
-"""Reader of LIBSVM text as batches of CSR rows, with a policy for malformed rows."""
+"""Read LIBSVM text as batches of CSR rows, and refuse, skip or repair malformed rows."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
 from streamsvm.store.kinds import COMPRESSION_SUFFIXES
 
-# Bytes of text parsed at once, if memory allows: large enough to amortise Python overhead, and small enough
+# Bytes of text parsed at a time, if memory allows: enough to amortise the overhead of Python, but few enough
 # for the parsed values to stay in the processor cache.
 _BLOCK_SIZE = 2**20
-_BLOCK_FACTOR = 32  # bytes of memory per byte of text in blocks of short lines, mostly for arrays per row
-_LINE_FACTOR = 24  # bytes of memory per byte of text in one long line
+_BLOCK_FACTOR = 32  # bytes of memory per byte of text with short lines, mostly for per-row arrays
+_LINE_FACTOR = 24  # bytes of memory per byte of a long line
 
 
 class _ParsedRows(NamedTuple):
-    """Rows of a block before text offset `at`, with the counts from the kernels `parse` and `compact`."""
+    """Rows parsed from a block up to text offset `at`, with the counts that `parse` and `compact` return."""
 
     at: int
     lines: int
@@ -60,32 +60,35 @@ class _ParsedRows(NamedTuple):
 class LibsvmReader(Reader):
     """Reader of plain or compressed LIBSVM text.
 
-    Indices are int32 where they fit, else int64. Skipped rows have numbers too, so row numbers do not depend
-    on `on_error`. Raises `InputError` for malformed text, with input, line, column and token, and for
-    unreadable inputs. Raises `PlanError` if a line, or the set of labels, does not fit in memory.
+    Indices are int32 if they fit, and int64 otherwise. Skipped rows are numbered too, so row numbers do not
+    depend on `on_error`. Raises `InputError` if an input cannot be read or is malformed; the message then
+    names the input, line, column and token. Raises `PlanError` if a line or the set of labels does not fit in
+    memory.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
     options : ReadOptions
-        With `groups` "whole", no batch splits a group.
+        If `groups` is "whole", a group is never split between batches.
     classes : sequence of str, optional
-        Known labels; by default the classes of ``options.like``, else each new label becomes a class.
+        Known labels, unless ``options.like`` defines them. By default, each new label becomes a class.
     known_features : int, optional
-        Number of known features; values of other features are dropped and counted. By default the features of
-        ``options.like``, else all.
+        Number of known features, unless ``options.like`` defines it. Values of other features are dropped and
+        counted. By default, all features are kept.
     start : ReadingState, optional
-        Position to start from; needs one thread, and unchanged input text before the position. With any
-        `start`, even ``ReadingState()``, `position` is kept up to date, and rows from a pipe are yielded
-        without waiting for further rows.
+        Position to start from. It requires a single thread, and the text before it must not have changed. If
+        `start` is given, even as ``ReadingState()``, `position` is kept up to date, and rows from a pipe are
+        yielded without waiting for further rows.
 
     Attributes
     ----------
-    smallest, largest, largest_at
-        Extreme indices of the kept rows, as written in the text, also of explicit zeros; `largest` is -1 if
-        there are no indices. `largest_at` names the input and line of the largest index.
+    smallest, largest : int
+        Smallest and largest index in the kept rows, as written in the text and including those of explicit
+        zeros. Without any index, `largest` is -1.
+    largest_at : str
+        Input and line of the largest index.
     position : ReadingState
-        End of the last batch, if a `start` was given.
+        Position after the last batch, if a `start` was given.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class LibsvmReader(Reader):
             known_features = like.n_features
             if options.n_features not in (None, like.n_features):
                 raise InputError(
-                    f"n_features={options.n_features} contradicts {like.path} with {like.n_features} features"
+                    f"n_features={options.n_features} contradicts {like.path}; set it to {like.n_features}"
                 )
         self._known_features = known_features
         self._lowest = 1 if self._base == 1 else 0
@@ -139,7 +142,7 @@ class LibsvmReader(Reader):
         self._place = start.place
         self._number = start.place.row
         self._fault = 0  # position of the malformed row in its block
-        self._input, self._line = start.place.source, start.place.line  # current input, and its lines read
+        self._input, self._line = start.place.source, start.place.line  # input number, lines read from it
 
     @property
     def position(self) -> ReadingState:
@@ -171,7 +174,7 @@ class LibsvmReader(Reader):
 
     @property
     def expected_bytes(self) -> int | None:
-        # Plain text is a fair estimate, because most pairs are longer than the 8 bytes of a value.
+        # The size of plain text is a fair estimate, because few pairs are shorter than 8 bytes.
         are_plain = not any(Path(path).suffix[1:].lower() in COMPRESSION_SUFFIXES for path in self.inputs)
         return self._total if are_plain else None
 
@@ -212,9 +215,9 @@ class LibsvmReader(Reader):
                     yield from chain.from_iterable(starmap(self._batches, parsed))
                     if not long_blocks:
                         return
-                    # A long line is parsed alone because it takes the memory of all blocks.
+                    # A long line is parsed on its own, because it may take the memory of all blocks.
                     yield from self._batches(long_blocks.pop())
-            except LineTooLong as error:  # raised after the rows before the line
+            except LineTooLong as error:  # raised once all earlier rows are yielded
                 number, name, length = error.args
                 before = self._line if number == self._input else 0
                 raise PlanError(
@@ -223,7 +226,7 @@ class LibsvmReader(Reader):
                 ) from None
 
     def _parse(self, block: TextBlock) -> _ParsedRows:
-        """Parse as many rows of a block as its buffers hold; called in the thread pool."""
+        """Parse as many rows of a block as its buffers can hold. This method is called in the thread pool."""
         parsed, rules = block.buffers.parsed, self._rules
         at, lines, n_rows = parse(block.buffers.text, block.at, block.cut, rules, parsed)
         labels = read_labels(block.buffers.text, parsed, n_rows, lists=self.options.multilabel)
@@ -243,7 +246,7 @@ class LibsvmReader(Reader):
     def _batches(
         self, block: TextBlock, first: _ParsedRows | None = None
     ) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Yield the rows of a block, parsed in several rounds if necessary; `first` is the first result."""
+        """Yield the rows of a block, in several calls of `_parse` if needed; `first` is the first result."""
         if block.input != self._input:
             self._input, self._line = block.input, 0
         hashed, cut = 0, block.cut
@@ -275,7 +278,7 @@ class LibsvmReader(Reader):
             self.options.progress(self.counts.bytes_read, self._total)
 
     def _batch(self, block: TextBlock, parsed: _ParsedRows) -> tuple[Rows, np.ndarray] | None:
-        """Return the valid parsed rows with labels, and their numbers; return None if no row is valid."""
+        """Return the valid rows with their labels, and their row numbers; return None if no row is valid."""
         counts, n_rows = self.counts, parsed.n_rows
         self._fault = 0
         kept = self._faultless(block, n_rows)
@@ -312,7 +315,7 @@ class LibsvmReader(Reader):
         return rows, numbers
 
     def _faultless(self, block: TextBlock, n_rows: int) -> np.ndarray:
-        """Return the positions of valid rows; count faulty rows, or raise an error for the first one."""
+        """Return the positions of the valid rows; count faulty rows, or raise an error about the first."""
         counts, faulty = self.counts, block.buffers.parsed.faulty[:n_rows]
         kept = np.flatnonzero(~faulty)
         for row in np.flatnonzero(faulty)[: MAX_FIRST_ERRORS - len(counts.first_errors)].tolist():

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadOptions(ConvertSettings):
-    """Settings of `convert`, without its checks, and further options of readers.
+    """Settings of `convert`, which are not checked here, and further options of readers.
 
-    Rows must fit the schema `like` of earlier data. Temporary files are in `folder` (None: the system
-    default). Unless `labelled`, labels are not read and all codes are -1.
+    Rows must match `like`, the schema of earlier data. Temporary files are written to `folder`, or to the
+    system default if it is None. If `labelled` is False, labels are not read and all codes are -1.
     """
 
-    like: DataSchema | None = None  # type: ignore[assignment]  # a path in the settings
+    like: DataSchema | None = None  # type: ignore[assignment]  # a path in `ConvertSettings`
     threads: int = 1
     progress: Callable[[int, int | None], None] | None = None
     folder: Path | None = None
@@ -31,5 +31,5 @@ class ReadOptions(ConvertSettings):
         pass
 
     def changed(self, names: Iterable[str]) -> list[str]:
-        """Return the `names` whose options differ from their defaults."""
+        """Return the names of those options among `names` that differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(ReadOptions, name)]

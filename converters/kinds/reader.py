@@ -1,4 +1,4 @@
-"""Base class of the file readers."""
+"""Base class of the file readers, and the features and statistics that they report."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.rows import Rows, kept_values
 from streamsvm.errors import SettingsError
 
-NO_NORMS = np.empty(0)  # for rows that go to a store, which computes norms from the values that it stores
+NO_NORMS = np.empty(0)  # for rows that are written to a store, which computes norms from its own values
 
 
 class Features(NamedTuple):
-    """Features of the input, known once all rows are read.
+    """Features of the input, which are known once all rows are read.
 
-    `shift` is to be subtracted from all indices. `index_base` is the index of the first feature in LIBSVM
-    text, None for other files. `encoding` records how table columns become features (docs/formats.md).
+    `width` is the number of features. `shift` must be subtracted from all indices. `index_base` is the index
+    of the first feature in LIBSVM text, or None if the features are not numbered. `encoding` records how the
+    columns of a table become features (see docs/formats.md).
     """
 
     width: int
@@ -37,7 +38,7 @@ class Features(NamedTuple):
 
 @dataclass
 class TableCounts(ReadCounts):
-    """Counts for files other than LIBSVM text: also unlabelled rows, unknown and missing values."""
+    """Reading statistics with additional counts for files other than LIBSVM text."""
 
     unlabelled: int = 0
     unseen_values: int = 0
@@ -50,30 +51,18 @@ def without_zeros(rows: Rows) -> Rows:
 
 
 class Reader(ABC):
-    """Base class of file readers; a reader can be iterated once.
+    """Base class of file readers. A reader can be iterated over once.
 
-    Iteration yields ``(rows, numbers)``. Label codes refer to `labels`, or to the classes of ``like`` (-1 for
-    unknown labels). Row numbers count all rows of the inputs, dropped rows included, from 0.
-
-    Attributes
-    ----------
-    sources : list of InputFile
-        Inputs that were read to their end.
-    dense : bool
-        Whether the rows are dense, as in a mostly non-zero matrix with all features.
-    notes : list of str
-        Remarks about the input for the user, complete once all rows are read.
-    texts : list of str or None
-        Text that was hashed for each row of the last batch; None or empty without text columns.
-    has_strings : bool
-        Whether labels were strings in a file with typed values; known once all rows are read.
+    Iteration yields ``(rows, numbers)``. Label codes refer to `labels`, or to the classes of ``like``, where
+    -1 stands for an unknown label. Row numbers start at 0 and count all rows of the inputs, including dropped
+    rows.
     """
 
     counts: ReadCounts
-    texts: list[str] | None = None
-    has_strings = False
+    texts: list[str] | None = None  # text of each row in the last batch, if n-grams of text are hashed
+    has_strings = False  # whether a file with typed values has labels that are strings, once it is read
     may_be_dense = False
-    dense: bool
+    dense: bool  # whether the rows are dense, as those of a matrix with mostly non-zero values
     label_codes: LabelCodes
 
     def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:
@@ -81,15 +70,14 @@ class Reader(ABC):
         if not self.may_be_dense:
             self._set_dense(False)
         self.counts = TableCounts()
-        self.sources: list[InputFile] = []
-        self.notes: list[str] = []
+        self.sources: list[InputFile] = []  # records of the inputs that were read to their end
+        self.notes: list[str] = []  # remarks about the input for the user, complete once it is read
 
     def _set_dense(self, dense: bool) -> None:
-        """Set `dense`; raise `SettingsError` for float16 rows that are not dense."""
         self.dense = dense
         if self.options.dtype == "float16" and not dense:
-            what = f"dense input with mostly non-zero values and at most {CHUNK_NNZ:,} features"
-            raise SettingsError(f"dtype float16 is only for {what}; this input becomes CSR", setting="dtype")
+            what = f"dense, mostly non-zero input with at most {CHUNK_NNZ:,} features; this input becomes CSR"
+            raise SettingsError(f"dtype float16 is only for {what}, so use float32", setting="dtype")
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]: ...
@@ -104,20 +92,20 @@ class Reader(ABC):
 
     @property
     def label_dtype(self) -> str:
-        """Python type of the labels, int64 or str, once all rows are read."""
+        """Type of the labels, int64 or str; known once all rows are read."""
         are_strings = self.has_strings or self.options.labels_as == "text"
         return TEXT if are_strings else dtype_of_names(self.labels())
 
     @abstractmethod
     def features(self) -> Features:
-        """Return the features, once all rows are read; raise `InputError` if they contradict options."""
+        """Return the features once all rows are read; raise `InputError` if they contradict the options."""
 
     @property
     def expected_bytes(self) -> int | None:
-        """Estimated bytes of values and indices; None if unknown."""
+        """Estimated size of the values and indices in bytes, or None if it is unknown."""
         return None
 
     @property
     def n_groups(self) -> int | None:
-        """Number of row groups; None if rows are not grouped."""
+        """Number of groups of rows, or None if rows are not grouped."""
         return None

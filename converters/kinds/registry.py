@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """Kind of file: module and class of its `Reader`, and its options that not every kind has."""
+    """Kind of file: module and class of its `Reader`, and those options that do not apply to every kind."""
 
     reader: str
     options: frozenset[str]
@@ -43,7 +43,7 @@ _SPECIFIC = frozenset().union(*(kind.options for kind in KINDS.values()))
 
 
 def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
-    """Return the kind of a file; lists count as a table if column options or a tabular `like` are set."""
+    """Return the kind of a file. Lists are read as a table if column options or a tabular `like` are set."""
     check_local(path, InputError)
     kind = kind_of(path, options.format)
     like_table = options.like is not None and options.like.encoding is not None
@@ -51,7 +51,7 @@ def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
 
 
 def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None, **changes: Any) -> Reader:
-    """Return a reader of files of one kind.
+    """Return a reader for files of the same kind.
 
     Parameters
     ----------
@@ -63,15 +63,15 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     Returns
     -------
     Reader
-        Iterable, once, over pairs of `Rows` and row numbers; norms may be missing. Unset label options are
-        taken from the earlier data ``options.like``.
+        Iterable over pairs of `Rows` and row numbers. It can be used only once, and the rows may lack norms.
+        Label options that are not set are taken from the earlier data ``options.like``.
 
     Raises
     ------
     InputError
-        If the inputs are of several kinds, of an unknown kind, or cannot be read.
+        If the inputs are of several kinds or of an unknown kind, or if one cannot be read.
     SettingsError
-        If an option does not apply to this kind.
+        If an option does not apply to this kind of file.
     """
     options = replace(options or ReadOptions(), **changes)
     kinds = {str(path): _kind_to_read(path, options) for path in inputs}
@@ -87,7 +87,7 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
         is_table = Remedy(f"if {inputs[0]} is a table, use {{}}", Option("format", "csv"))
         remedy = is_table if name == "libsvm" and option in KINDS["csv"].options else None
         if option == "labels" and "label" in kind.options:
-            remedy = Remedy("name a column with {}", Option("label", os.path.basename(str(options.labels))))
+            remedy = Remedy("name the column with {}", Option("label", os.path.basename(str(options.labels))))
         raise SettingsError(f"{option} does not apply to {title}", remedy=remedy, setting=option)
     if options.on_error == "fix" and name != "libsvm":
         raise SettingsError(f"on_error fix does not apply to {title}; use on_error skip", setting="on_error")

@@ -1,4 +1,4 @@
-"""Reader of data that `open_stores` opens: AnnData, dense and sparse matrices, columns of lists."""
+"""Read AnnData, dense and sparse matrices, and columns of lists, which `open_stores` opens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VALUES_PER_READ = 2**20
 
 
 class StoredReader(Reader):
-    """Reader of labelled rows from one or several files, whose features are matched by name."""
+    """Reader of labelled rows from one or more files, whose features are matched by name."""
 
     may_be_dense = True
     counts: TableCounts
@@ -39,7 +39,7 @@ class StoredReader(Reader):
         super().__init__(inputs, options)
         like = options.like
         if like is not None and not like.has_plain_features:
-            raise InputError(f"the features of {like.path} are table columns; use a table with them")
+            raise InputError(f"the features of {like.path} are table columns; use a table with these columns")
         self.label_codes = self._label_codes(options.memory // 4)
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(
@@ -62,7 +62,7 @@ class StoredReader(Reader):
         self.has_strings = store.label_dtype == TEXT
         lists = {member.arrays["X/values"].name for member in store.members if member.kind == "table"}
         self.notes += [
-            f"the features are the numbers of column {name!r}; other columns are ignored" for name in lists
+            f"the features are the numbers in column {name!r}; other columns are ignored" for name in lists
         ]
 
     def _matched(self, store: Store, like: DataSchema) -> Store:
@@ -101,7 +101,7 @@ class StoredReader(Reader):
         return 8 * self._store.nnz
 
     def _batch(self, rows: Rows, start: int) -> tuple[Rows, np.ndarray]:
-        """Return the labelled rows in the output dtype, and a mask of the labelled rows."""
+        """Return the labelled rows in the output dtype, and a mask that selects them."""
         codes = np.full(rows.n_rows, UNSEEN_LABEL, np.int32)
         if self.options.labelled:
             place = lambda row: self._place(start + row)  # noqa: E731
@@ -121,7 +121,6 @@ class StoredReader(Reader):
         return rows, kept
 
     def _place(self, row: int) -> str:
-        """Name a row of the joined data by its file and its row number in that file."""
         for member in self._store.members:
             if row < member.n_rows:
                 break

@@ -1,4 +1,4 @@
-"""Reader of tables (CSV, tab-separated values, JSON lines, Parquet), whose columns become features."""
+"""Read tables (CSV, tab-separated values, JSON lines, Parquet), and encode their columns as features."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from streamsvm.base.label_values import MISSING_TEXTS
 from streamsvm.data.groups import check_hashes, group_hashes
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import NO_NUMBERS, Rows
-from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
+from streamsvm.errors import InputError, Option, Remedy, warn, wrong_setting
 
 _BATCH_ROWS = 2**12
-_PIECE_BYTES = 2**22  # bytes encoded at a time, so long texts come in small batches
+_PIECE_BYTES = 2**22  # bytes encoded at a time, so batches with long texts have few rows
 _MIN_PARALLEL_BYTES = 2**24  # smaller inputs are not worth starting processes for
 
 
 class TableReader(Reader):
-    """Reader of tables; with `like`, columns become features in the same way as in the earlier data."""
+    """Reader of tables. If `like` is set, columns become features in the same way as in the earlier data."""
 
     counts: TableCounts
 
@@ -92,13 +92,13 @@ class TableReader(Reader):
                 remedy=Remedy("use data of the same kind, or convert without {}", Option("like")),
             )
         for name in options.changed(["text", "columns", *TEXT_OPTIONS, *COLUMN_OPTIONS]):
-            raise SettingsError(f"{name} does not apply: {like.path} defines the features", setting=name)
+            raise wrong_setting(name, f"must be left out, because {like.path} defines the features")
         return read_encoding(like.encoding, like.path)
 
     def _labelled(
         self, table: TableFile, names: Sequence[str], numbers: HasDates
     ) -> Iterator[tuple[Any, dict[str, np.ndarray], int]]:
-        """Yield (labelled rows of columns `names`, dict of `Rows` arrays, number of unlabelled rows)."""
+        """Yield (labelled rows with columns `names`, dict of `Rows` arrays, number of unlabelled rows)."""
         label, by = (self.options.label, self.options.hold_out_by) if self.options.labelled else (None, None)
         extra = [name for name in dict.fromkeys((label, by)) if name is not None and name not in names]
         max_rows = min(_BATCH_ROWS, self.options.memory // (128 * len(names)))
@@ -121,7 +121,7 @@ class TableReader(Reader):
                 yield piece.select(list(names)), columns, unlabelled
 
     def _batches(self) -> Iterator[tuple[Any, dict[str, np.ndarray], Callable[[int], str]]]:
-        """Yield (labelled rows of the used columns, dict of `Rows` arrays, function that names a row)."""
+        """Yield (labelled rows with the used columns, dict of `Rows` arrays, function that names a row)."""
         names, numbers = self._encoding.used, self._encoding.numbers
         first, done, total = 0, 0, sum(table.path.stat().st_size for table in self._tables)
         for table in self._tables:
@@ -155,7 +155,7 @@ class TableReader(Reader):
             yield encoder.as_csr(values, features), texts, (texts, columns)
 
     def _valid_rows(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
-        """Return a mask of the valid rows; count faulty rows, or raise an error for the first fault."""
+        """Return a mask of the valid rows; count faulty rows, or raise an error about the first."""
         messages = [faults[row] for row in sorted(faults)]
         if self.options.on_error == "raise":
             raise InputError(
@@ -174,19 +174,18 @@ class TableReader(Reader):
 
 
 def _places(table: TableFile, rows: np.ndarray) -> Callable[[int], str]:
-    """Return a function that names a row of a batch; row numbers start at 1, without the header."""
+    """Return a function that names a row of a batch by its number, which starts at 1 after the header."""
     return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}"
 
 
 def _distinct(column: Any) -> tuple[list[Any], np.ndarray]:
-    """Return the distinct values of a column, and the position of each row's value, -1 if missing."""
+    """Return the distinct values of a column, and the position of each row's value, or -1 if missing."""
     if not hasattr(column, "dictionary"):
         column = column.dictionary_encode()
     return column.dictionary.to_pylist(), column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _pieces(batch: Any, max_rows: int) -> Iterator[Any]:
-    """Yield slices of a batch with at most `max_rows` rows and about `_PIECE_BYTES` bytes."""
     max_rows = max(1, min(max_rows, _PIECE_BYTES * batch.num_rows // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, max_rows):
         yield batch.slice(start, max_rows)

@@ -1,1 +1,1 @@
-"""LIBSVM text: input streams, blocks of whole lines, compiled parsing, labels and faults."""
+"""Parse LIBSVM text: input streams, blocks of whole lines, compiled parsers, labels and faults."""

@@ -1,4 +1,4 @@
-"""Blocks of whole lines from several text inputs, within a memory limit."""
+"""Read several text inputs in blocks of whole lines, within a memory limit."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "qids", 
 class ParseBuffers:
     """Buffers for `size` bytes of text and the values parsed from it.
 
-    The buffers hold a single line of `size` bytes, or the rows of `block` bytes of text if lines have 8 bytes
-    or more. The rows of shorter lines are parsed in several rounds.
+    They have room for a single line with `size` bytes, or for the rows in `block` bytes of text if each line
+    has at least 8 bytes. Blocks with shorter lines are parsed in several steps.
     """
 
     def __init__(self, size: int, block: int) -> None:
@@ -42,44 +42,29 @@ class ParseBuffers:
 
 
 class TextBlock(NamedTuple):
-    """Block of whole lines of text.
-
-    Attributes
-    ----------
-    buffers, at, cut
-        The lines are ``buffers.text[at:cut]``.
-    real : int
-        Bytes of the buffers that come from the input, without an added final newline.
-    input, name : int, str
-        Number of the input, and its name in messages.
-    offset : int
-        Offset of the buffers in the text of the input.
-    sha256 : hash object
-        Hash of the input text before ``at``, updated by the consumer of the block.
-    bytes_read : int
-        Bytes of all inputs read so far, before decompression.
-    """
+    """Block of whole lines of text, ``buffers.text[at:cut]``."""
 
     buffers: ParseBuffers
     at: int
     cut: int
-    real: int
-    input: int
-    name: str
-    offset: int
-    sha256: Any
-    bytes_read: int
+    real: int  # number of bytes of text in the buffers, without a final newline that was added
+    input: int  # number of the input
+    name: str  # name of the input for messages
+    offset: int  # offset of the buffers in the text of the input
+    sha256: Any  # hash of the input text before the buffers, updated by the consumer if interactive
+    bytes_read: int  # from all inputs so far, before decompression
 
 
 class LineTooLong(Exception):
-    """Error for a line over the memory limit; `args` are input number, input name and line length."""
+    """Error for a line that exceeds the memory limit; `args` are its input number, input name and length."""
 
 
 class BlockReader:
-    """Iterator over the text of all inputs, in blocks of whole lines; it can be used once.
+    """Iterable over the text of all inputs in blocks of whole lines. It can be used only once.
 
-    Iteration raises `InputError` if an input cannot be read or has changed before `start`, and `LineTooLong`
-    at a line of more than `max_line` bytes. `sources` lists the records of the inputs read to their end.
+    Iteration raises `InputError` if an input cannot be read or its text before `start` has changed, and
+    `LineTooLong` if a line has more than `max_line` bytes. `sources` contains a record of each input that was
+    read to its end.
 
     Parameters
     ----------
@@ -89,12 +74,12 @@ class BlockReader:
     max_line : int
         Maximum size of a line in bytes.
     start : ReadingState
-        Position to start from; the input text before it must be unchanged.
+        Position to start from. The input text before it must not have changed.
     interactive : bool
-        Whether a block ends where the writer of a pipe pauses. The consumer of the blocks then hashes the
+        Whether a block ends where the writer of a pipe pauses. If so, the consumer of the blocks hashes the
         text, because it needs the hash at each position.
     waiting : callable
-        Function called while a pipe is silent.
+        Function called repeatedly while a pipe is silent.
     """
 
     def __init__(
@@ -156,7 +141,7 @@ class BlockReader:
                 bytes_before += source.size
 
     def is_long(self, block: TextBlock) -> bool:
-        """Return True if a block has buffers enlarged for a long line, which may take all of the memory."""
+        """Return True if the buffers were enlarged for a long line and may take all of the memory."""
         return block.buffers.size > self._block
 
     def release(self, buffers: ParseBuffers) -> None:
@@ -164,7 +149,6 @@ class BlockReader:
             self._free.append(buffers)
 
     def _skip(self, source: Input, start: LinePosition, sha256: Any) -> None:
-        """Read and hash the text before `start`; raise `InputError` if it has changed."""
         buffer = memoryview(bytearray(self._block))
         remaining = start.text
         while remaining and (count := source.readinto(buffer[:remaining])):
@@ -177,13 +161,12 @@ class BlockReader:
             )
 
     def _buffers_for(self, size: int) -> ParseBuffers:
-        """Return buffers for more than `size` bytes."""
         if size >= self._block:
             return ParseBuffers(min(2 * size, self._max_line), self._block)
         return self._free.pop() if self._free else ParseBuffers(self._block, self._block)
 
     def _enlarged(self, buffers: ParseBuffers, source: Input, number: int) -> ParseBuffers:
-        """Return larger buffers that begin with the text in `buffers`, an incomplete line."""
+        """Copy an incomplete line to larger buffers; raise `LineTooLong` if they would exceed the limit."""
         if buffers.size == self._max_line:
             length = buffers.size
             rest = bytearray(2**16)

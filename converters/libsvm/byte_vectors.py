@@ -1,6 +1,6 @@
-"""Unaligned loads of 1, 8 or 32 text bytes, for compiled code only.
+"""Unaligned loads of 1, 8 or 32 bytes of text, for use in compiled code only.
 
-Positions are not checked: `MARGIN` bytes of the array must follow each position.
+Positions are not checked. At least `MARGIN` bytes of the array must follow each position.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba.core import types
 
 intrinsic: Any = numba.extending.intrinsic  # Any, because calls do not have the Python signature
 
-SPAN = 32  # bytes tested by `non_digits` and `blanks`
+SPAN = 32  # number of bytes tested by `non_digits` and `blanks`
 MARGIN = SPAN + 8
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -21,7 +21,7 @@ _BYTES = ir.VectorType(ir.IntType(8), SPAN)
 
 
 def _loaded(context, builder, signature, args, kind):
-    """Load a value of LLVM type `kind` from ``text[at]``, at any alignment."""
+    """Generate code that loads a value of LLVM type `kind` from ``text[at]``, with any alignment."""
     text = context.make_array(signature.args[0])(context, builder, args[0])
     at = builder.gep(text.data, [context.cast(builder, args[1], signature.args[1], types.int64)])
     return builder.load(builder.bitcast(at, kind.as_pointer()), align=1)
@@ -48,7 +48,7 @@ def load_word(typing, text, at):
 
 
 def _mask(compare):
-    """Return a code generator: bit i of a uint64 is set if ``compare`` holds for ``text[at + i]``."""
+    """Return a code generator that sets bit i of a uint64 if ``compare`` holds for ``text[at + i]``."""
 
     def generate(context, builder, signature, args):
         block = _loaded(context, builder, signature, args, _BYTES)

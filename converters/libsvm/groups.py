@@ -1,4 +1,4 @@
-"""Groups of rows (`qid:`) in text: batches of whole groups, and detection of groups that begin twice."""
+"""Form batches of whole groups of rows (`qid:`), and detect groups that begin twice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
-_LINE_BITS = 40  # low bits that hold the line, in an integer of input and line
+_LINE_BITS = 40  # low bits for the line, in an integer that combines input and line
 _BYTES_PER_GROUP = 64  # number, line, and temporary arrays of `check`
 
 
 class GroupStarts:
-    """First lines of all groups, in at most `memory` bytes, to detect groups that begin twice."""
+    """Record of the first line of each group, to detect groups that begin twice; `memory` limits its size."""
 
     def __init__(self, memory: int) -> None:
         self.count = 0
@@ -24,7 +24,7 @@ class GroupStarts:
         self._places: list[np.ndarray] = []
 
     def add(self, qid: np.ndarray, source: int, lines: np.ndarray) -> None:
-        """Add the groups `qid` of the next rows, which are in the given `lines` of input number `source`."""
+        """Add the group numbers `qid` of the next rows, which are on the given `lines` of input `source`."""
         first = np.flatnonzero(np.diff(qid, prepend=self._last))
         if len(first) == 0:
             return
@@ -56,9 +56,9 @@ class GroupStarts:
 
 
 def whole_groups(batches: Iterator[Rows], memory: int) -> Iterator[Rows]:
-    """Yield batches of whole groups; the rows of a group wait until the next group begins.
+    """Yield batches of whole groups. The rows of a group are held back until the next group begins.
 
-    Raises `PlanError` if the waiting rows come from several batches and take more than `memory` / 2 bytes.
+    Raises `PlanError` if the rows held back come from several batches and take more than `memory` / 2 bytes.
     """
     waiting: list[Rows] = []
     size = 0
@@ -86,5 +86,5 @@ def whole_groups(batches: Iterator[Rows], memory: int) -> Iterator[Rows]:
 
 
 def joined(parts: list[Rows]) -> Rows:
-    """Return several batches as one; `parts` is emptied to save memory."""
+    """Join batches into one, and empty the list `parts` along the way to save memory."""
     return parts.pop() if len(parts) == 1 else joined_rows(parts.pop(0) for _ in range(len(parts)))

@@ -1,4 +1,4 @@
-"""Inputs as streams of text: plain or compressed files and standard input, hashed while they are read."""
+"""Read plain or compressed files and standard input as streams of text, and hash them along the way."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from streamsvm.store.kinds import MAGIC_SIZE, STDIN, compression_of
 # Compressed text is decoded in bounded pieces, because 500 bytes can expand to gigabytes.
 _MAX_DECODED = 2**20  # bytes decoded at a time, if the decoder supports a limit
 _READ_SIZE = 4096
-_MAX_WINDOW = 2**27  # maximum memory for the window of a decoder, in bytes
+_MAX_WINDOW = 2**27  # maximum size of a decoder's window in bytes
 _POLL_SECONDS = 0.2
 
 
 class Compression(NamedTuple):
-    """Compression format: name, function that makes a decoder, and bytes passed to it at a time."""
+    """Compression format, with a function that makes a decoder."""
 
     name: str
     decoder: Callable[[], Any]
-    piece: int = _READ_SIZE
+    piece: int = _READ_SIZE  # number of bytes passed to the decoder at a time
 
 
 def _zstd() -> Any:
@@ -52,20 +52,20 @@ _DECODERS = {
 
 
 class Input(io.RawIOBase):
-    """Text of one input as a file object, read once from beginning to end.
+    """File object with the text of one input, which is read once from beginning to end.
 
-    `size` counts the bytes read so far, before decompression. Raises `InputError` if the input cannot be
-    read, or if compressed data is truncated or damaged.
+    `size` is the number of bytes read so far, before decompression. Raises `InputError` if the input cannot
+    be read, or if compressed data is truncated or damaged.
 
     Parameters
     ----------
     path : str or Path
-        File, or "-" for standard input: plain text, or text compressed by gzip, bzip2, xz or zstd.
+        File with text that is plain or compressed with gzip, bzip2, xz or zstd; "-" for standard input.
     hashes_text : bool
-        Whether this object hashes plain text; otherwise the consumer must hash it (see `record`).
+        Whether this object hashes plain text; if not, the consumer must hash it (see `record`).
     waiting : callable, optional
-        Function called while a pipe is silent. It can end the wait by an exception; a signal alone cannot,
-        because Python retries the read.
+        Function called while a pipe is silent. It can end the wait by raising an exception. A signal alone
+        does not end the wait, because Python retries the read.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Input(io.RawIOBase):
                 raise InputError(f"{self.name} is a device, which may never end; use a file or a pipe")
             if stat.S_ISREG(status.st_mode):
                 self._waiting = None
-            # MAGIC_SIZE bytes are no longer than a short line, after which the writer of a pipe may pause.
+            # A pipe may pause after a short line, so MAGIC_SIZE bytes must not be longer than such a line.
             while len(head) < MAGIC_SIZE and (more := self._read_stored(MAGIC_SIZE - len(head))):
                 head += more
         except BaseException:
@@ -118,7 +118,7 @@ class Input(io.RawIOBase):
         return True
 
     def readinto(self, space: Any) -> int:
-        """Fill the front of `space` with text; return the number of bytes written, 0 at the end."""
+        """Write text to the beginning of `space`; return the number of bytes written, or 0 at the end."""
         if self._decoded is None and not self._pending:
             return self._stored_into(space)
         while not self._pending and (text := next(self._decoded or iter(()), None)) is not None:
@@ -133,11 +133,11 @@ class Input(io.RawIOBase):
         return not self._pending and not select.select([self._file], [], [], 0)[0]
 
     def record(self, sha256: Any = None) -> InputFile:
-        """Return name, size and SHA-256 of the whole input; `sha256` is the hash object of the consumer."""
+        """Return the record of the whole input; `sha256` is the hash object of a consumer that hashes."""
         return InputFile(self._base, self.size, (self._sha256 or sha256).hexdigest())
 
     def _decode(self, format: Compression, stored: bytes) -> Iterator[bytes]:
-        """Yield the text in bounded pieces; compressed streams may be concatenated and padded with zeros."""
+        """Yield the text in bounded pieces. Compressed streams may be concatenated and padded with zeros."""
         while stored:
             decoder = format.decoder()
             while not decoder.eof:
@@ -185,9 +185,9 @@ class Input(io.RawIOBase):
 
 
 def total_size(paths: list[str | Path]) -> int | None:
-    """Return the total size of all inputs in bytes, or None if one is unknown (standard input, a pipe).
+    """Return the total size of all inputs in bytes, or None if one is not a regular file (such as a pipe).
 
-    Warns about each empty file, unless all are empty. Raises `InputError` if an input cannot be read.
+    Warns about each empty file unless all files are empty. Raises `InputError` if a file cannot be accessed.
     """
     total, empty = 0, []
     for path in paths:

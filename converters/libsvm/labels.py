@@ -1,4 +1,4 @@
-"""Labels of the rows of a text block: offsets in the text, and distinct labels."""
+"""Find the labels of the rows in a text block: their offsets and their distinct names."""
 
 from __future__ import annotations
 
@@ -12,21 +12,11 @@ _ALL_BITS = np.uint64(2**64 - 1)
 
 
 class BlockLabels(NamedTuple):
-    """Labels of the rows of a block.
+    """Labels of the rows in a block; those of row ``i`` are ``indptr[i]:indptr[i + 1]``."""
 
-    Attributes
-    ----------
-    names : list of str or None
-        Distinct labels; None for a label that is not UTF-8 or has a control character.
-    numbers, at : ndarray of int64, shape (n_labels,)
-        Position of each label in `names`, and its offset in the text.
-    indptr : ndarray of int64, shape (n_rows + 1,)
-        Row ``i`` has the labels ``indptr[i]:indptr[i + 1]``; rows that failed to parse have none.
-    """
-
-    names: list[str | None]
-    numbers: np.ndarray
-    at: np.ndarray
+    names: list[str | None]  # distinct labels; None if a label is not UTF-8 or contains a control character
+    numbers: np.ndarray  # position of each label in `names`
+    at: np.ndarray  # offset of each label in the text
     indptr: np.ndarray
 
     def select_rows(self, kept: np.ndarray) -> BlockLabels:
@@ -38,7 +28,10 @@ class BlockLabels(NamedTuple):
 
 
 def read_labels(text: np.ndarray, parsed: Parsed, n_rows: int, *, lists: bool) -> BlockLabels:
-    """Return the labels of rows, split at commas with `lists`; mark rows with invalid labels as faulty."""
+    """Return the labels of rows, and mark rows with invalid labels as faulty.
+
+    If `lists` is True, labels are separated by commas.
+    """
     rows = np.flatnonzero(~parsed.faulty[:n_rows] & (parsed.label_end[:n_rows] > parsed.label_at[:n_rows]))
     at, end = parsed.label_at[rows], parsed.label_end[rows]
     if lists and len(rows):
@@ -59,11 +52,14 @@ def read_labels(text: np.ndarray, parsed: Parsed, n_rows: int, *, lists: bool) -
 
 
 def distinct_texts(text: np.ndarray, at: np.ndarray, end: np.ndarray) -> tuple[list[bytes], np.ndarray]:
-    """Return the distinct strings among ``text[at:end]``, which have no zero bytes, and a number for each."""
+    """Return the distinct strings among ``text[at:end]``, and the position of each string among them.
+
+    The strings must not contain zero bytes.
+    """
     texts: list[bytes] = []
     numbers = np.empty(len(at), np.int64)
     widths = np.maximum(end - at, 8)
-    # Strings of one width at a time, so copies are no larger than the text.
+    # Strings of equal width are processed together, so that copies are no larger than the text.
     for width in [8, *np.unique(widths[widths > 8]).tolist()]:
         rows = np.flatnonzero(widths == width)
         windows = np.ndarray(len(text) - width + 1, f"S{width}" if width > 8 else "<u8", text, strides=(1,))

@@ -1,4 +1,4 @@
-"""Reader of a file with one line per row: a weight, or the name of the group to hold out together."""
+"""Read a file with one line per row: a weight, or the name of a group to hold out."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _MAX_LINE = 1000
 
 
 class LineFile(contextlib.AbstractContextManager):
-    """Reader of a file with one value per line, in the order of the rows; a context manager.
+    """Context manager that reads a file with one value per line, in the order of the rows.
 
-    `kind` has the description of a value for messages, and the function that parses a line to a number; a
-    negative or non-finite number means an invalid line. Raises `InputError` if the file cannot be read.
+    `kind` consists of a description of the values for messages, and a function that parses a line as a
+    number. A negative or non-finite number means that the line is invalid. Raises `InputError` if the file
+    cannot be read.
     """
 
     def __init__(self, path: str | Path, kind: tuple[str, Callable[[bytes], float]]) -> None:
@@ -40,7 +41,7 @@ class LineFile(contextlib.AbstractContextManager):
         self._input.close()
 
     def at(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the parsed values of the rows `numbers`, int64, which increase within and between calls.
+        """Return the values for the rows `numbers`, int64, which must increase within and between calls.
 
         Raises `InputError` if a line up to the last of these rows is invalid or missing.
         """
@@ -57,7 +58,7 @@ class LineFile(contextlib.AbstractContextManager):
         return values[numbers - first]
 
     def finish(self, n_rows: int) -> InputFile:
-        """Return name, size and hash; raise `InputError` unless the file has exactly `n_rows` valid lines."""
+        """Return the record of the file; raise `InputError` unless it has exactly `n_rows` valid lines."""
         if n_rows > self._n_read:
             self.at(np.array([n_rows - 1]))
         if next(self._lines, None) is not None:
@@ -76,7 +77,6 @@ def _weight(line: bytes) -> float:
 
 
 def _hash(line: bytes) -> float:
-    """Return the hash of a line, -1 for an empty line."""
     return group_hash(line.decode("utf-8", "replace").strip())
 
 

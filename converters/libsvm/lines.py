@@ -1,6 +1,6 @@
-"""Compiled parsing of lines: labels, qid fields and index:value pairs.
+"""Parse lines in compiled code: labels, qid fields and index:value pairs.
 
-Text ends with a newline, as in `numbers`, so scans need no bounds check.
+As in `numbers`, the text must end with a newline, so that scans need no bounds checks.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ LETTER_Q = 113
 
 
 class Rules(NamedTuple):
-    """Rules for the lines of a text.
+    """Rules that the lines of a text must follow.
 
-    Indices are at least `lowest`, and absolute values are below `too_large`. With `fix`, the indices of a row
-    may be unsorted or repeated. With `lists`, commas separate several labels, and a line that begins with a
-    blank has no label. With `groups`, each row must have one qid field.
+    Indices must be at least `lowest`, and absolute values must be below `too_large`. If `fix` is True, the
+    indices of a row may be unsorted or repeated. If `lists` is True, commas separate the labels of a row, and
+    a line that begins with a blank has no label. If `groups` is True, each row must have exactly one qid
+    field.
     """
 
     lowest: int
@@ -47,43 +48,27 @@ class Rules(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """Arrays that `parse` fills, reused for every block of text.
+    """Arrays that `parse` fills, reused for later blocks. All but the first two have one entry per row."""
 
-    Attributes
-    ----------
-    indices, values : ndarray of int64 and float64, one entry per value
-        Indices as written in the text, and values.
-    begin, end : ndarray of int64; like all arrays below, with one entry per row
-        The values of the row are ``values[begin:end]``.
-    line : line number within the block, from 0
-    line_at, label_at, label_end : offsets into the text
-        With several labels per row, a row without labels has `label_at` and `label_end` equal to `line_at`.
-    faulty : whether the line breaks a rule, which `plain_parser.find_fault` describes
-    unsorted : whether `repair` must sort the row
-    undecided : whether the kernel could not round a number of the row with certainty
-    qids : number of qid fields
-    group : number in the last qid field, if any
-    """
-
-    indices: np.ndarray
-    values: np.ndarray
-    begin: np.ndarray
+    indices: np.ndarray  # int64 index of each value, as written in the text
+    values: np.ndarray  # float64
+    begin: np.ndarray  # the values of a row are ``values[begin:end]``
     end: np.ndarray
-    line: np.ndarray
-    line_at: np.ndarray
-    label_at: np.ndarray
+    line: np.ndarray  # line number within the block, starting at 0
+    line_at: np.ndarray  # offset of the line in the text
+    label_at: np.ndarray  # offset of the label, or of the line if the row has no label
     label_end: np.ndarray
-    faulty: np.ndarray
-    unsorted: np.ndarray
-    undecided: np.ndarray
-    qids: np.ndarray
-    group: np.ndarray
+    faulty: np.ndarray  # whether the line breaks a rule, which `plain_parser.find_fault` describes
+    unsorted: np.ndarray  # whether `repair` must sort the row
+    undecided: np.ndarray  # whether the kernel could not round a number of the row with certainty
+    qids: np.ndarray  # number of qid fields
+    group: np.ndarray  # number in the last qid field, if any
 
 
 @compiled
 def is_blank(text, at):
-    """Return True if text[at] is a space, a tab, or the carriage return before a newline."""
-    # `in` with a tuple would import Numba's lists at each start.
+    """Return True if text[at] is a space, a tab, or a carriage return before a newline."""
+    # `in` with a tuple would import Numba's support of lists at each start.
     return text[at] == SPACE or text[at] == TAB or (text[at] == RETURN and text[at + 1] == NEWLINE)
 
 
@@ -95,9 +80,10 @@ def is_end(text, at):
 
 @compiled
 def read_label(text, at, lists):
-    """Read the label at text[at:], or with `lists` several labels separated by commas.
+    """Read the label at text[at:], or several labels separated by commas if `lists` is True.
 
-    Returns (valid, end). Control characters, colons and misplaced commas are invalid; UTF-8 is not checked.
+    Returns (valid, end). Labels with control characters, colons or misplaced commas are invalid. UTF-8 is not
+    checked.
     """
     part, good = at, True
     while not is_end(text, at):
@@ -112,7 +98,10 @@ def read_label(text, at, lists):
 
 @compiled
 def read_qid(text, at):
-    """Return (end, N) of a qid:N token at text[at:]; end is `at` without a token, N is -1 if out of range."""
+    """Return (end, N) for a token qid:N at text[at:].
+
+    If there is no such token, the end is `at`. If N is out of range, it is replaced by -1.
+    """
     if text[at] != LETTER_Q or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != COLON:
         return at, np.int64(-1)
     stop = at + 4
@@ -134,10 +123,10 @@ def read_qid(text, at):
 
 @compiled
 def parse(text, at, end, rules, out):
-    """Parse whole lines of text[at:end] into `out` (see `Parsed`), until its row arrays are full.
+    """Parse the whole lines in text[at:end] into `out` (see `Parsed`), until its row arrays are full.
 
-    Rows that break a rule are marked as faulty and get no values. Returns the offset where the next call
-    continues, the number of lines read, and the number of rows written.
+    Rows that break a rule are marked as faulty and get no values. Returns the offset where the next call must
+    continue, the number of lines read, and the number of rows written.
     """
     line, row, size = 0, 0, 0
     usual_end = len(text) - MARGIN
@@ -177,7 +166,7 @@ def parse(text, at, end, rules, out):
                 while ZERO <= text[at] <= NINE:
                     digit = np.int64(text[at]) - ZERO
                     if index > (MAX_INDEX - digit) // 10:
-                        break  # the digit here is not a colon, so the row is faulty
+                        break  # the row becomes faulty, because this digit is not a colon
                     index = index * 10 + digit
                     at += 1
                 if at == token or text[at] != COLON:

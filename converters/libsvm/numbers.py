@@ -1,6 +1,6 @@
-"""Compiled reading of decimal numbers from text, correctly rounded to float64.
+"""Read decimal numbers from text in compiled code, correctly rounded to float64.
 
-Text is a uint8 array whose last used byte is a newline. Loops stop at it, so they need no bounds check.
+The text is a uint8 array whose last used byte is a newline. Loops stop there, so they need no bounds checks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_POWER = 270  # largest decimal exponent for which products neither overflow 
 
 
 def _powers_of_ten() -> np.ndarray:
-    """Return 10**q as the sum of two float64, for q from -MAX_POWER to MAX_POWER."""
+    """Return 10**q for q from -MAX_POWER to MAX_POWER, each as the sum of two float64."""
     table = np.empty((2 * MAX_POWER + 1, 2))
     for q in range(-MAX_POWER, MAX_POWER + 1):
         above, below = 10 ** max(q, 0), 10 ** max(-q, 0)  # Python rounds quotients of integers correctly
@@ -43,7 +43,7 @@ LARGEST_EXACT = np.uint64(2**53)
 
 @compiled
 def halves(x):
-    """Return two float64 of 26 bits each whose sum is x."""
+    """Return two float64 with at most 26 significant bits each whose sum is x."""
     scaled = SPLITTER * x
     high = scaled - (scaled - x)
     return high, x - high
@@ -51,10 +51,10 @@ def halves(x):
 
 @compiled
 def nearest_float(digits, power):
-    """Return the float64 nearest to digits * 10**power, and whether this is certain; `digits` is a uint64.
+    """Return the float64 nearest to digits * 10**power, for a uint64 `digits`, and whether it is certain.
 
     Both factors are sums of two float64, so their product (Dekker 1971) is accurate to more than 98 bits. The
-    result is uncertain only for numbers almost midway between two floats, or a `power` beyond `MAX_POWER`.
+    result is uncertain only if the number is almost midway between two floats, or if abs(power) > MAX_POWER.
     """
     if abs(power) > MAX_POWER:
         return 0.0, False
@@ -70,10 +70,10 @@ def nearest_float(digits, power):
 
 @compiled
 def read_number(text, at):
-    """Read [+-]digits[.digits][e[+-]digits] at text[at:].
+    """Read a number [+-]digits[.digits][e[+-]digits] at text[at:].
 
-    Returns (BAD_NUMBER | NUMBER | UNDECIDED, value, end). With UNDECIDED, the nearest float64 is not certain,
-    and the caller must use Python's float().
+    Returns (BAD_NUMBER | NUMBER | UNDECIDED, value, end). UNDECIDED means that the nearest float64 is not
+    certain, so the caller must use Python's float().
     """
     negative = text[at] == MINUS
     if negative or text[at] == PLUS:
@@ -133,7 +133,7 @@ U8, U16 = np.uint64(8), np.uint64(16)
 
 @inlined
 def read_digits(text, at, count):
-    """Return the integer of 1 to 8 digits at text[at:at + count], without a loop."""
+    """Return the integer in text[at:at + count], which has 1 to 8 digits, without a loop."""
     word = (load_word(text, at) ^ ASCII_ZEROS) << np.uint64(64 - 8 * count)
     word = word * U10 + (word >> U8)
     return ((word & BYTE_PAIRS) * ODD_PLACES + ((word >> U16) & BYTE_PAIRS) * EVEN_PLACES) >> U32
@@ -141,14 +141,15 @@ def read_digits(text, at, count):
 
 @inlined
 def read_pair(text, at):
-    """Read index:value, followed by a space or newline, if the pair has the usual form.
+    """Read a pair index:value, followed by a space or newline, if it has the usual form.
 
-    In the usual form, index and whole part have 1 to 8 digits each, at most 16 digits follow the point, there
-    is no exponent, and the pair is shorter than `SPAN` bytes. `MARGIN` bytes must be readable. One comparison
-    of all bytes finds the end of the pair. Reading the next pair depends only on this end, so the processor
-    works on several pairs at a time.
+    In the usual form, the index and the whole part of the value have 1 to 8 digits each, at most 16 digits
+    follow the point, there is no exponent, and the pair is shorter than `SPAN` bytes. `MARGIN` bytes must be
+    readable. A single comparison of all bytes finds the end of the pair. Reading the next pair depends only
+    on this end, so the processor can work on several pairs at a time.
 
-    Returns whether the pair has the usual form (otherwise it is not read), its index, its value, and its end.
+    Returns whether the pair has the usual form, its index, its value, and its end. A pair in another form is
+    not read.
     """
     last = blanks(text, at)
     end = first_bit(last)
@@ -181,7 +182,7 @@ def read_pair(text, at):
     else:
         digits = read_digits(text, at + begin, whole)
     if places > 8:
-        if whole > 3:  # may exceed 19 digits
+        if whole > 3:  # the number may have more than 19 digits
             return False, np.int64(0), 0.0, at
         digits = digits * POWERS[8] + read_digits(text, at + stop + 1, 8)
         digits = digits * POWERS[np.uint64(places - 8)] + read_digits(text, at + stop + 9, places - 8)

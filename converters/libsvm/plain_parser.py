@@ -1,4 +1,4 @@
-"""Plain parser of single lines, which finds the fault of a line that the compiled parser rejected."""
+"""Parse single lines in plain Python, to find the fault of a line that the compiled parser rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STORE_OF_SETS = Remedy(
 
 
 class Fault(NamedTuple):
-    """Fault of a line; `skips` is False if other lines share the fault, so skipping rows does not help."""
+    """Fault of a line; `skips` is False if other lines have it too, so that skipping rows does not help."""
 
     at: int
     token: bytes
@@ -37,13 +37,13 @@ class Fault(NamedTuple):
 
 
 def show(token: bytes) -> str:
-    """Return `token` in quotes, on one line, shortened if it is long."""
+    """Return `token` in quotes and on one line, shortened if it is long."""
     text = repr(token.decode("utf-8", "backslashreplace"))
     return text if len(text) <= _MAX_TOKEN else f"{text[:_MAX_TOKEN]}..."
 
 
 def label_of(token: bytes) -> str | None:
-    """Return `token` as text, or None if it is not UTF-8 or has a control character."""
+    """Return `token` as text, or None if it is not UTF-8 or contains a control character."""
     try:
         text = token.decode()
     except UnicodeDecodeError:
@@ -57,7 +57,7 @@ def values_of(line: bytes) -> list[float]:
 
 
 def find_fault(line: bytes, rules: Rules, *, streams: bool = False) -> Fault:
-    """Return the first fault of a faulty line; with `streams`, the remedy is for online training."""
+    """Return the first fault of a faulty line; if `streams` is True, its remedy is for online training."""
     content = _content(line)
     fault = next(_faults(content, rules, _STORE_OF_SETS if streams else _SEVERAL_LABELS))
     if not rules.lists and _TABLE.fullmatch(content.rstrip()):
@@ -71,12 +71,10 @@ def find_fault(line: bytes, rules: Rules, *, streams: bool = False) -> Fault:
 
 
 def _content(line: bytes) -> bytes:
-    """Return a line without its comment and its final carriage return."""
     return line.removesuffix(b"\r").split(b"#")[0]
 
 
 def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault]:
-    """Yield the faults of a line; later faults may be consequences of the first fault."""
     tokens = [(found.start(), found.group()) for found in _TOKEN.finditer(line)]
     start, first = tokens[0]
     if not (rules.lists and line[:1] in (b" ", b"\t")):
@@ -89,7 +87,7 @@ def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault
         if not all(first.split(b",")):
             yield Fault(start, first, "has an empty label before or after a comma")
         if label_of(first) is None:
-            yield Fault(start, first, "is a label that is not UTF-8, or has a control character")
+            yield Fault(start, first, "is a label that is not UTF-8 or contains a control character")
     previous, groups = -1, 0
     sums: dict[int, float] = {}
     dtype, remedy = "float64", None
@@ -99,7 +97,7 @@ def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault
         if qid := _QID.fullmatch(token):
             groups += 1
             if rules.groups and groups > 1:
-                yield Fault(at, token, "is the second qid of its row")
+                yield Fault(at, token, "is the second qid in its row")
             if rules.groups and _whole(qid[2]) > (0 if qid[1] == b"-" else MAX_GROUP):
                 yield Fault(at, token, f"is a qid outside 0..{MAX_GROUP}")
             continue
@@ -131,11 +129,11 @@ def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault
         yield Fault(start, first, "begins a row without qid:N, the number of its group")
     if max(map(abs, sums.values()), default=0.0) >= rules.too_large:
         yield Fault(
-            start, first, f"begins a row with a sum of duplicates too large for {dtype}; scale the data"
+            start, first, f"begins a row whose sum of duplicates is too large for {dtype}; scale the data"
         )
     yield Fault(start, first, "begins a row whose squared norm overflows; scale the data")
 
 
 def _whole(digits: bytes) -> int:
-    """Return the integer with these digits, or a number above every limit if there are too many digits."""
+    """Return the integer with these digits, or a number above all limits if there are too many digits."""
     return int(digits.lstrip(b"0")[:20] or b"0")

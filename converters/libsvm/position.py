@@ -1,4 +1,4 @@
-"""State of a text reader, which a run records to resume: position, statistics, and inputs read."""
+"""State of a text reader, which a run records to resume from: position, statistics, and inputs read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_FIRST_ERRORS = 5
 
 
 class InputFile(NamedTuple):
-    """Record of an input that was read to its end: name, and size and SHA-256 of the stored bytes."""
+    """Record of an input that was read to its end: its name, and the size and hash of the stored bytes."""
 
     name: str
     size: int
@@ -24,15 +24,15 @@ class InputFile(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> InputFile:
-        """Read a file, and return its name, size and hash."""
+        """Read a file, and return its record."""
         with path.open("rb") as file:
             return cls(path.name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 class LinePosition(NamedTuple):
-    """Position between two lines of input number `source`, after `row` rows in all inputs.
+    """Position between two lines of input number `source`, after `row` rows of all inputs.
 
-    Before the position, this input has `text` bytes and `line` lines of decoded text, with hash `sha256`.
+    The decoded text of this input before the position has `text` bytes, `line` lines and the hash `sha256`.
     """
 
     source: int = 0
@@ -44,20 +44,7 @@ class LinePosition(NamedTuple):
 
 @dataclass
 class ReadCounts:
-    """Statistics of the text read so far.
-
-    Attributes
-    ----------
-    skipped, repaired, first_errors : int, int, list of str
-        Rows dropped by ``on_error`` "skip" or "fix"; rows whose pairs "fix" sorted or summed; messages about
-        the first five skipped rows.
-    nnz, explicit_zeros, empty_rows, qids : int
-        Values kept; dropped zeros; rows without a non-zero value; ignored ``qid`` fields.
-    unseen_features, unseen_labels : int
-        Values dropped because their feature is unknown; rows with an unknown label.
-    bytes_read : int
-        Bytes of all inputs, before decompression.
-    """
+    """Statistics of the text read so far, as documented for `ConvertReport`."""
 
     rows: int = 0
     skipped: int = 0
@@ -78,7 +65,7 @@ class ReadCounts:
         self.empty_rows += int(np.count_nonzero(~filled))
 
     def skip(self, message: str) -> None:
-        """Count a skipped row, whose fault is `message`."""
+        """Count a skipped row; keep `message` if it is among the first."""
         self.skipped += 1
         if len(self.first_errors) < MAX_FIRST_ERRORS:
             self.first_errors.append(message)
@@ -86,7 +73,7 @@ class ReadCounts:
 
 @dataclass
 class ReadingState:
-    """Position in the inputs, reading statistics, and the inputs that were read to their end."""
+    """Position in the inputs, reading statistics, and records of the inputs that were read to their end."""
 
     place: LinePosition = field(default_factory=LinePosition)
     counts: ReadCounts = field(default_factory=ReadCounts)

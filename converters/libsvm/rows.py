@@ -1,4 +1,4 @@
-"""Compiled loops over parsed rows: sorting of indices, summing of duplicates, conversion to CSR rows."""
+"""Sort the indices of parsed rows, sum duplicates, and convert the rows to CSR, in compiled code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ allocating = functools.partial(jit.allocating, fastmath=False)
 
 @allocating
 def repair(parsed, n_rows, too_large):
-    """Sort the `unsorted` rows and sum duplicates; return the number of rows repaired without a fault."""
+    """Sort the `unsorted` rows and sum duplicates; return the number of these rows that are now valid."""
     repaired = 0
     for row in range(n_rows):
         if parsed.faulty[row] or not parsed.unsorted[row]:
@@ -42,7 +42,7 @@ def repair(parsed, n_rows, too_large):
 
 @inlined
 def copy_values(parsed, begin, end, base, data, indices):
-    """Write the values of a row, and its indices minus `base`; return the number of zeros."""
+    """Copy the values of a row, and its indices minus `base`; return the number of zeros."""
     zeros = 0
     for slot in range(end - begin):  # no branch, so the loop is vectorised
         indices[slot] = parsed.indices[begin + slot] - base
@@ -53,17 +53,16 @@ def copy_values(parsed, begin, end, base, data, indices):
 
 @compiled
 def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
-    """Write the valid rows as CSR arrays in their dtypes, with `base` subtracted from the indices.
+    """Write the valid rows to CSR arrays, with `base` subtracted from the indices.
 
-    Indices above `last_index` and values that round to zero are dropped. Rows whose squared norm overflows
-    become faulty. `norm2` gets one entry per kept row, `indptr` one more. `indices` needs a dtype that fits.
+    Values whose index is above `last_index`, and values that round to zero, are dropped. Rows whose squared
+    norm overflows become faulty. `norm2` gets one entry per kept row, and `indptr` one more. The dtype of
+    `indices` must be large enough.
 
-    Returns
-    -------
-    qids : number of qid fields in the kept rows
-    zeros, unseen : numbers of values dropped because they are zero, or because their feature is unknown
-    smallest, largest : extreme indices of the kept rows, also of dropped values; MAX_INDEX and -1 if none
-    largest_row : row with the largest index
+    Returns (qids, zeros, unseen, smallest, largest, largest_row): the number of qid fields in the kept rows,
+    the number of zeros dropped, the number of values dropped because their feature is unknown, the smallest
+    and the largest index in the kept rows (also of dropped values; MAX_INDEX and -1 if there are none), and
+    the row with the largest index.
     """
     size, kept, qids, zeros, unseen = 0, 0, 0, 0, 0
     smallest, largest, largest_row = np.int64(MAX_INDEX), np.int64(-1), 0

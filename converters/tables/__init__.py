@@ -1,1 +1,1 @@
-"""Tables read by pyarrow: record batches, and the encoding of their columns."""
+"""Read tables as record batches with pyarrow, and encode their columns as features."""

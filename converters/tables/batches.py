@@ -1,4 +1,4 @@
-"""Table files (Parquet, CSV, tab-separated values, JSON lines), read in batches of rows by pyarrow."""
+"""Read table files (Parquet, CSV, tab-separated values, JSON lines) in batches of rows with pyarrow."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _DELIMITERS = ",\t;|"
 _DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22
 _BLOCK_FACTOR = 32  # bytes of memory per byte of parsed text: blocks read ahead, strings, encoded rows
-_PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22  # maximum rows and bytes of strings in a Parquet batch
+_PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22  # maximum number of rows, and of string bytes, in a batch
 _PAGE_ROWS = 2**10  # rows after which pyarrow ends a page of long strings
-_LONG_TEXTS = 2**16  # bytes of a dictionary above which its column is decoded
+_LONG_TEXTS = 2**16  # maximum size of a dictionary in bytes; a column with a larger one is decoded
 
 
 def load_pyarrow() -> Any:
-    """Return the module pyarrow; raise an `InputError` that names the extra if it is not installed."""
+    """Import and return pyarrow; raise an `InputError` that names the extra if it is not installed."""
     with extra(InputError, "tables need pyarrow, which is not installed", "tables"):
         import pyarrow
     return pyarrow
 
 
 class Table:
-    """Table: `columns` maps names to pyarrow types, and `index` lists the columns that name the rows."""
+    """Base class of tables; `columns` maps names to pyarrow types, `index` lists columns that name rows."""
 
     path: Any
     columns: dict[str, Any]
     index: Sequence[str] = ()
 
     def check_has(self, names: Sequence[str]) -> None:
-        """Raise an `InputError` that lists the columns unless the table has all columns in `names`."""
+        """Raise an `InputError` that lists the columns if the table does not have all columns in `names`."""
         for name in names:
             if name not in self.columns:
                 raise InputError(
@@ -53,21 +53,21 @@ class Table:
                 )
 
     def check_holds(self, numbers: HasDates) -> None:
-        """Raise `InputError` unless the columns in `numbers` hold numbers, or dates if the entry is True."""
+        """Raise `InputError` unless the columns in `numbers` are numeric, or dates if the entry is True."""
         for name, has_dates in numbers.items():
             kind = self.columns[name]
             if not ((is_date if has_dates else is_numeric)(kind) or load_pyarrow().types.is_null(kind)):
                 what = "dates" if has_dates else "numbers"
-                raise InputError(f"{self.path}: column {_quoted(name)} must have {what}, not {kind}")
+                raise InputError(f"{self.path}: column {_quoted(name)} must contain {what}, not {kind}")
 
 
 class TableFile(Table):
-    """Table in a file, whose columns are read in batches of rows.
+    """Table file that is read in batches of rows.
 
-    In CSV and JSON lines, pyarrow infers the types from the first block of text. Integers become float64,
-    because later numbers may have fractions. `index` is the stored index of a pandas DataFrame, or a first
-    CSV column without a name. `size` is the number of bytes read so far, before decompression. `source` is
-    the record of the file, once it is read to its end. `n_rows` is None if the file does not record it.
+    pyarrow infers the types of CSV and JSON lines from the first block of text. Integers become float64,
+    because later numbers may have fractions. `index` names the columns of a stored pandas index, or the first
+    CSV column if it has no name. `size` is the number of bytes read so far, before decompression. `source` is
+    the record of the file once it is read to its end. `n_rows` is None if the file does not store it.
 
     Raises `InputError` if the file cannot be read, is not a table of this kind, or repeats a column name.
 
@@ -76,7 +76,7 @@ class TableFile(Table):
     path : path
     kind : {"parquet", "csv", "tsv", "jsonl"}
     memory : int
-        Memory for reading, in bytes.
+        Memory budget for reading, in bytes.
     delimiter, decimal : str or None
         Field separator and decimal mark of CSV; None to detect them.
     """
@@ -106,14 +106,15 @@ class TableFile(Table):
 
     @property
     def has_types(self) -> bool:
-        """True if the file itself stores which columns hold numbers."""
+        """Whether the file itself stores which columns are numeric."""
         return self.kind in ("parquet", "jsonl")
 
     def batches(self, names: Sequence[str], numbers: HasDates) -> Iterator[Any]:
         """Yield record batches with the columns `names`, in this order.
 
-        In CSV, columns in `numbers` are read as numbers, or as dates if the entry is True; all other columns
-        are read as text. In other tables, columns of another type raise `InputError`.
+        In CSV, columns in `numbers` are read as numbers, or as dates if their entry is True, and all other
+        columns are read as text. In other tables, a column in `numbers` with another type raises
+        `InputError`.
         """
         if self.has_types:
             self.check_holds(numbers)
@@ -147,7 +148,7 @@ class TableFile(Table):
     def _type(self, inferred: Any) -> Any:
         if self._pa.types.is_integer(inferred):
             return self._pa.float64()
-        if is_date(inferred):  # later rows may have a time
+        if is_date(inferred):  # later rows may have a time of day
             return self._pa.timestamp("us", getattr(inferred, "tz", None))
         is_unchanged = is_numeric(inferred) or (self.has_types and not self._pa.types.is_temporal(inferred))
         return inferred if is_unchanged else self._pa.string()
@@ -200,7 +201,6 @@ class TableFile(Table):
         )
 
     def _jsonl(self, names: list[str] | None = None) -> Any:
-        """Return a reader of JSON lines; without `names`, pyarrow infers the types."""
         import pyarrow.json
 
         parse = None
@@ -217,7 +217,7 @@ class TableFile(Table):
         self._stored.seek(0)
         if codec == "xz":
             raise InputError(
-                f"{self.path} is compressed by xz, which pyarrow cannot read; decompress it first"
+                f"{self.path} is compressed with xz, which pyarrow cannot read; decompress it first"
             )
         return self._stored if codec is None else self._pa.CompressedInputStream(self._stored, codec)
 
@@ -230,14 +230,14 @@ class TableFile(Table):
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert errors of pyarrow to errors of one line that name the file."""
+        """Convert pyarrow errors to one-line errors that name the file."""
         pa = self._pa
         try:
             yield
         except (pa.ArrowException, OSError, ValueError) as error:
             self._check_quotes()
             text = " ".join(str(error).split())
-            # Count rows from 1 without the header. Omit row numbers of JSON, which restart in each block.
+            # Count rows from 1 after the header. Omit row numbers in JSON, which restart in each block.
             text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
             text = re.sub(r" in row \d+$", "", text)
             if "straddling" in text or "block size" in text.lower():
@@ -261,7 +261,7 @@ class TableFile(Table):
                 ) from None
             if self.kind == "jsonl" and ("unexpected field" in text.lower() or " changed from " in text):
                 raise InputError(
-                    f"{self.path}: a later line has a field, or a type of a value, that does not occur in "
+                    f"{self.path}: a later line has a field or a type of value that does not occur in "
                     f"the first {format_size(self._block)} ({printable(text[:200])}); use the "
                     "same fields and types in all lines"
                 ) from None
@@ -277,7 +277,7 @@ class TableFile(Table):
 
 
 def _with_few_texts(batch: Any) -> Iterator[Any]:
-    """Yield slices of a Parquet batch, each with about `_PARQUET_TEXT` bytes of strings, or one row."""
+    """Yield slices of a Parquet batch, each with about `_PARQUET_TEXT` bytes of strings or a single row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -309,7 +309,7 @@ def is_date(kind: Any) -> bool:
 
 
 def listed(names: Sequence[str] | dict[str, Any]) -> str:
-    """Return the names in quotes, joined by commas; only the first 20 are listed."""
+    """Return up to 20 names in quotes, separated by commas, and the number of further names."""
     first = ", ".join(_quoted(name) for name in list(names)[:20])
     return first + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 

@@ -1,4 +1,4 @@
-"""Choice of the table columns that become features, and of the values of categories."""
+"""Choose the table columns that become features, and the values of categories."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ MAX_CATEGORY_VALUES = 2**20  # in all columns together; the values are kept in m
 COLUMN_OPTIONS = ("drop", "categorical", "missing")
 TEXT_OPTIONS = ("analyzer", "ngrams", "bits")
 _MANY_CATEGORIES = 100  # a column with more values may be free text
-# Function of (table, names, numbers) that yields tuples; each begins with a batch of labelled rows.
+# Function of (table, names, numbers) that yields tuples whose first item is a batch of labelled rows.
 Read = Callable[[TableFile, Sequence[str], HasDates], Iterable[tuple[Any, ...]]]
 
 
 def choose_encoding(
     tables: Sequence[TableFile], options: ReadOptions, read: Read, notes: list[str]
 ) -> Encoding:
-    """Choose the encoding of tables by the options and the column types; append remarks to `notes`.
+    """Choose the encoding of tables from the options and the column types, and append remarks to `notes`.
 
-    Raises `InputError` if a table lacks a column that the options name or the first table has, has additional
-    columns, or has a column that `_choose_columns` rejects; `SettingsError` if an option does not apply.
+    Raises `InputError` if a table lacks a column of the first table or of the options, or has additional
+    columns, or if `_choose_columns` rejects a column. Raises `SettingsError` if an option does not apply.
     """
     first = tables[0]
     for table in tables:
         table.check_has([*options.drop, *options.columns, *options.categorical, *options.text])
     if options.label in options.text:
-        raise InputError(f"column {options.label!r} cannot be both text and label")
+        raise InputError(f"column {options.label!r} cannot be both text and label; remove it from text")
     text = None
     if options.text:
         text = decode(TextEncoding, options.of_texts | {"columns": list(options.text)})
         words = "words" if text.analyzer == "word" else "characters"
         notes.append(
-            f"text of {listed(options.text)}: n-grams of {text.ngrams[0]} to {text.ngrams[1]} {words}, "
+            f"text in {listed(options.text)}: n-grams of {text.ngrams[0]} to {text.ngrams[1]} {words}, "
             f"hashed to 2^{text.bits} features"
         )
-    needs = "if text names text columns" if text is None else "if columns names other columns"
+    needs = "if text lists text columns" if text is None else "if columns lists other columns"
     for name in options.changed(TEXT_OPTIONS if text is None else () if options.columns else COLUMN_OPTIONS):
         raise SettingsError(f"{name} applies only {needs}", setting=name)
     named = {options.label, options.hold_out_by, *options.drop, *options.columns, *options.categorical}
     index = [] if text else sorted({name for table in tables for name in table.index} - named)
     if index:
-        shown = listed([name or "(the first, without a name)" for name in index])
+        shown = listed([name or "(the first column, which has no name)" for name in index])
         notes.append(f"columns that name the rows and do not become features: {shown}")
     excluded = {options.label, options.hold_out_by, *options.drop, *index}
     all_columns = () if text else first.columns
@@ -66,7 +66,7 @@ def choose_encoding(
                 remedy=Remedy("leave them out with {}", Option("drop", ",".join(sorted(extra)))),
             )
     if not names and text is None:
-        raise InputError(f"{first.path} has no columns except the labels, so there is nothing to learn from")
+        raise InputError(f"{first.path} has no column that can become a feature; use a table with features")
     columns = _choose_columns(tables, names, options, read) if names else []
     notes += _described(columns)
     return Encoding(columns, text)
@@ -75,11 +75,12 @@ def choose_encoding(
 def _choose_columns(
     tables: Sequence[TableFile], names: Sequence[str], options: ReadOptions, read: Read
 ) -> list[EncodedColumn]:
-    """Choose the encoding of columns, with the values of categories and the means of numbers.
+    """Choose the encoding of columns, including the values of categories and the means of numbers.
 
     The first table determines the types. Text columns, and the columns in `options.categorical`, become
-    categories. A date becomes two numbers: days since 1970, and the year. The tables are read once if they
-    have categories, or if `missing` is "mean" or "indicator". Raises `InputError` for unsuitable columns.
+    categories. A date becomes two numbers: the days since 1970, and the year. The tables are read once if
+    they have categories, or if `missing` is "mean" or "indicator". Raises `InputError` if a column is
+    unsuitable.
     """
     missing = options.missing
     pa = load_pyarrow()
@@ -116,8 +117,8 @@ def _choose_columns(
     repeated = [name for name, times in features.items() if times > 1]
     if repeated:
         raise InputError(
-            f"{tables[0].path}: two features would have the name '{printable(repeated[0])}', of a column "
-            "and of a value of another column; rename the column"
+            f"{tables[0].path}: two features would have the name '{printable(repeated[0])}', a column "
+            "and a value of another column; rename the column"
         )
     return columns
 
@@ -125,7 +126,7 @@ def _choose_columns(
 def _collect(
     tables: Sequence[TableFile], names: Sequence[str], numbers: _Numbers, read: Read
 ) -> dict[str, set[str]]:
-    """Return the distinct values of each column in all tables; add rows and missing values to `numbers`."""
+    """Return the distinct values of each category column; add numbers and missing values to `numbers`."""
     values: dict[str, set[str]] = {name: set() for name in names}
     rows = dict.fromkeys(names, 0)
     total = 0
@@ -163,7 +164,7 @@ def _collect(
 
 
 class _Numbers:
-    """Sums of number columns, for their means; `gaps` names the columns of any type with missing values."""
+    """Sums of numeric columns, to compute their means; `gaps` names all columns with missing values."""
 
     def __init__(self, columns: list[EncodedColumn], dtype: str) -> None:
         self._columns, self._dtype, self.n_rows = columns, dtype, 0
@@ -174,12 +175,12 @@ class _Numbers:
         self._sums, self._present = np.zeros((2, len(columns)))
 
     def add(self, batch: Any) -> None:
-        """Add the rows of a batch whose numbers are all finite in the dtype."""
+        """Add those rows of a batch whose numbers are all finite in the dtype."""
         values, features, _ = self._encoder.encode(batch, str)
         with np.errstate(over="ignore", invalid="ignore"):
             kept = np.isfinite(values.astype(self._dtype)).all(axis=1)
         missing = features[kept] % 2 == 1  # the second feature of a column marks missing values
-        # Sums in row order do not depend on where batches end.
+        # Rows are added one by one, so that the sums do not depend on where batches end.
         values = np.vstack([self._sums, np.where(missing, 0.0, values[kept])])
         self._sums = np.add.accumulate(values, axis=0)[-1]
         self._present += (~missing).sum(axis=0)
@@ -187,13 +188,13 @@ class _Numbers:
         self.n_rows += len(missing)
 
     def means(self, where: str) -> dict[EncodedColumn, float]:
-        """Return the mean of each column; raise an `InputError` about `where` if a column has no mean."""
+        """Return the mean of each column; raise an `InputError` about table `where` if one has no mean."""
         means = dict(zip(self._columns, (self._sums / np.maximum(self._present, 1)).tolist(), strict=True))
         for (column, mean), present in zip(means.items(), self._present, strict=True):
             if not present or not np.isfinite(mean):
-                problem = f"{where}: column '{printable(column.name)}' has no mean"
+                problem = f"{where}: column '{printable(column.name)}' has no mean, because"
                 remedy = Remedy("leave it out with {}", Option("drop", column.name))
-                raise InputError(f"{problem}: its numbers are missing, or too large", remedy=remedy)
+                raise InputError(f"{problem} its numbers are missing or too large", remedy=remedy)
         return means
 
 
@@ -207,7 +208,7 @@ def _described(columns: Sequence[EncodedColumn]) -> list[str]:
     dates = Encoding(list(columns)).numbers
     numbers = [name + " (days and year)" * of_dates for name, of_dates in dates.items()]
     noun = "column" if len(numbers) == 1 else "columns"
-    lines = [f"{len(numbers):,} {noun} of numbers: {listed(numbers)}"] if numbers else []
+    lines = [f"{len(numbers):,} numeric {noun}: {listed(numbers)}"] if numbers else []
     for column in columns:
         if column.values is not None:
             n = len(column.values)

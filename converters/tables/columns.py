@@ -1,4 +1,4 @@
-"""Encoding of table columns as sparse rows: numbers unchanged, categories one-hot."""
+"""Encode table columns as sparse rows: numbers stay unchanged, and categories are encoded one-hot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_CATEGORY = -2
 
 
 class ColumnEncoder:
-    """Encoder of batches as sparse rows, with counts of `unseen` categories and `filled` missing numbers."""
+    """Encoder of batches as sparse rows; counts `unseen` category values and `filled` missing numbers."""
 
     def __init__(self, encoding: Encoding, dtype: str) -> None:
         self._pa = load_pyarrow()
@@ -34,13 +34,13 @@ class ColumnEncoder:
     def encode(
         self, batch: Any, where: Callable[[int], str]
     ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-        """Return the values and features of a batch, and its faults; `where` names the place of a row.
+        """Return the values and features of a batch, and its faults; `where` names a row in messages.
 
         Returns
         -------
         values : ndarray, shape (n_rows, n_columns)
         features : ndarray of int32 or int64, shape (n_rows, n_columns)
-            Feature of each value, increasing along a row; features of zero values have no meaning.
+            Feature of each value, increasing within each row. The feature of a zero value has no meaning.
         faults : dict of int to str
             Message for each invalid row, about its first missing or non-finite value.
         """
@@ -64,7 +64,7 @@ class ColumnEncoder:
         return values, features, faults
 
     def as_csr(self, values: np.ndarray, features: np.ndarray) -> Any:
-        """Return the values and features from `encode` as a CSR array."""
+        """Return values and features from `encode` as a CSR array."""
         import scipy.sparse
 
         present = values != 0
@@ -73,7 +73,7 @@ class ColumnEncoder:
         return scipy.sparse.csr_array(arrays, shape=(len(values), self.width))
 
     def _categories(self, column: Any, codes: dict[str, int]) -> np.ndarray:
-        """Return the code of each value, negative for a missing or unknown value."""
+        """Return the code of each value, which is negative if the value is missing or unknown."""
         if not self._pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         texts = [category_text(value) for value in column.dictionary.to_pylist()]
@@ -85,7 +85,7 @@ class ColumnEncoder:
     def _numbers(
         self, values: Any, column: EncodedColumn, where: Callable[[int], str], faults: dict[int, str]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return numbers in the dtype, and a mask of missing numbers; add non-finite numbers to `faults`."""
+        """Return numbers in the dtype and a mask of missing ones; describe non-finite numbers in `faults`."""
         pa = self._pa
         import pyarrow.compute as pc
 
@@ -116,14 +116,14 @@ class ColumnEncoder:
 
 
 def _numbers_of_dates(moments: np.ndarray, unit: str) -> np.ndarray:
-    """Return datetime64 dates as float64: days since 1970, or years; NaN for missing dates."""
+    """Return datetime64 dates as float64: the days since 1970, or the year; NaN for missing dates."""
     if unit == "years":
         return np.asarray(1970 + (moments.astype("M8[Y]") - np.datetime64(0, "Y")) / np.timedelta64(1, "Y"))
     return np.asarray((moments - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
 
 
 def category_text(value: Any) -> str | None:
-    """Return a category as a string, None if missing; raise `InputError` for an unsupported type."""
+    """Return a category as a string, or None if it is missing; raise `InputError` for unsupported types."""
     try:
         return label_text(value)
     except ValueError as error:

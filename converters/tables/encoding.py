@@ -17,11 +17,11 @@ _Length = Annotated[int, between(1, 100)]
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """Column of numbers, or of categories with sorted `values`.
+    """Encoding of a numeric column, or of a category column with sorted `values`.
 
-    A `date` is encoded as the number of days since 1970, or as the year. `fill` replaces missing numbers;
-    without it, missing numbers are errors. With `indicator`, the last feature of the column is 1 where the
-    value is missing.
+    `date` is the number by which a date is encoded: the days since 1970, or the year. `fill` replaces missing
+    numbers; if it is None, missing numbers are errors. If `indicator` is True, the last feature of the column
+    is 1 in rows whose value is missing.
     """
 
     name: str
@@ -48,7 +48,7 @@ class EncodedColumn:
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """Hashed n-grams of text columns: counts, or with `norm` "l2", signed counts in rows of norm 1."""
+    """Hashed n-grams of text columns: their counts, or signed counts in rows of norm 1 if `norm` is "l2"."""
 
     columns: Annotated[list[str], _NOT_EMPTY]
     analyzer: Literal["word", "char", "char_wb"]
@@ -63,7 +63,7 @@ class TextEncoding:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Columns of numbers and categories, in the order of their features, followed by n-grams of text."""
+    """Encoded columns in the order of their features, followed by the n-grams of text columns."""
 
     columns: list[EncodedColumn]
     text: TextEncoding | None = None
@@ -84,7 +84,7 @@ class Encoding:
 
     @property
     def numbers(self) -> dict[str, bool]:
-        """Names of the number columns, and whether they encode dates."""
+        """Names of the numeric columns, and whether each encodes a date."""
         return {column.name: column.date is not None for column in self.columns if column.values is None}
 
     @property
@@ -103,7 +103,7 @@ class Encoding:
 
 
 def read_encoding(record: Mapping[str, Any], where: object) -> Encoding:
-    """Return the encoding in `record`; raise an `InputError` about its file `where` if it is not valid."""
+    """Return the encoding in `record`; raise an `InputError` about its file `where` if it is invalid."""
     try:
         encoding: Encoding = decode(Encoding, dict(record), "encoding")
     except SchemaError as error:

@@ -1,4 +1,4 @@
-"""Conversion of DataFrames in memory to matrices, with the same encoding as for table files."""
+"""Convert DataFrames in memory to matrices, with the same encoding as table files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.errors import InputError, Remedy, StreamsvmError, warn
 
 
 class Frame(Table):
-    """Table of a pandas DataFrame; a string column becomes dates if all its values are ISO 8601 dates."""
+    """Table from a pandas DataFrame; a string column whose values are all ISO 8601 dates becomes dates."""
 
     path = "X"
 
@@ -51,11 +51,12 @@ def encoded_frame(
     error: type[StreamsvmError],
     first: int = 0,
 ) -> tuple[Any, list[str] | None, dict[str, Any]]:
-    """Return the matrix of a DataFrame, the feature names (None with text), and the encoding record.
+    """Return a DataFrame as a matrix, the feature names (None if it has text), and the encoding record.
 
-    `record` is the encoding of a model; with None, the encoding is chosen by `options` of `ReadOptions`.
-    Columns of dtype ``category`` are categories, even if they hold numbers. `error` is the class raised if a
-    column does not fit or cannot be encoded. `first` is the number of the first row in messages.
+    `record` is the encoding of a model. If it is None, the encoding is chosen from `options`, which are
+    fields of `ReadOptions`. Columns of dtype ``category`` are categories, even if they contain numbers.
+    `error` is the class raised if a column does not match or cannot be encoded. `first` is the number of the
+    first row in messages.
     """
     try:
         frame = Frame(X)
@@ -78,7 +79,7 @@ def encoded_frame(
     except InputError as fault:
         raise error(fault.message) from None
     if encoder.unseen:
-        warn(f"X has {encoder.unseen:,} values of categories that the model does not know; they are ignored")
+        warn(f"X has {encoder.unseen:,} category values that the model does not know; they are ignored")
     part = encoder.as_csr(values, features), joined_texts(frame.batch, encoding), None
     matrix, _ = next(with_n_grams([part], encoding, dtype, 1))
     return matrix, encoding.column_features if encoding.text is None else None, encoding.record

@@ -1,6 +1,6 @@
-"""Detection of unclosed quotation marks in CSV, while pyarrow reads the text.
+"""Detect unclosed quotation marks in CSV while pyarrow reads the text.
 
-An unclosed quote swallows everything up to the next quote; the CSV parser cannot detect the lost rows.
+An unclosed quote swallows everything up to the next quote, and the CSV parser cannot detect the lost rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streamsvm.kernels.jit import kernel
 
 _MARK, _RETURN, _NEWLINE = 34, 13, 10
 
-# Places in a field. CLOSED is after a quotation mark that ends the field, unless another mark follows.
+# Places in a field. CLOSED comes after a quotation mark, which ends the field unless another one follows.
 _START, _PLAIN, _QUOTED, _CLOSED = range(4)
 # Entries of the state: place, line, line of the last opening mark, line of the first unclosed mark or 0.
 _PLACE, _LINE, _OPENED, _FAULT = range(4)
@@ -22,7 +22,7 @@ _PLACE, _LINE, _OPENED, _FAULT = range(4)
 
 @kernel
 def scan(text, delimiter, state):
-    """Scan `text`, uint8, and update `state`, int64 of shape (4,), in place."""
+    """Scan the uint8 array `text`, and update `state`, an int64 array of shape (4,), in place."""
     place, line, opened = state[_PLACE], state[_LINE], state[_OPENED]
     for byte in text:
         line += byte == _NEWLINE
@@ -42,7 +42,7 @@ def scan(text, delimiter, state):
 
 
 class CheckedText(io.RawIOBase):
-    """CSV text whose quotation marks are checked while it is read; `delimiter` is one ASCII character."""
+    """File object that checks the quotation marks in CSV text as it is read; `delimiter` is one character."""
 
     def __init__(self, text: Any, delimiter: str) -> None:
         self._text, self._delimiter, self._ended = text, ord(delimiter), False
@@ -59,7 +59,7 @@ class CheckedText(io.RawIOBase):
 
     @property
     def open_line(self) -> int | None:
-        """Line on which the current quoted field opens; None outside quoted fields."""
+        """Line on which the current quoted field begins, or None outside a quoted field."""
         return int(self._state[_OPENED]) if self._state[_PLACE] == _QUOTED else None
 
     @property

@@ -1,4 +1,4 @@
-"""Encoding of text columns as sparse rows: n-grams hashed by scikit-learn, in several processes."""
+"""Encode text columns as sparse rows, by hashing their n-grams with scikit-learn in several processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ Item = TypeVar("Item")
 def hashed_texts(
     batches: Iterable[tuple[list[str], Item]], encoding: TextEncoding, dtype: str, processes: int
 ) -> Iterator[tuple[Any, Item]]:
-    """Yield (sorted CSR matrix of hashed n-grams without zeros, item) for each batch of strings, in order."""
+    """Yield (matrix, item) for each batch of strings, in order.
+
+    The matrix contains the hashed n-grams of the strings. It is CSR, with sorted indices and no explicit
+    zeros.
+    """
     vectorizer = _vectorizer(encoding, dtype)
     import joblib
 
@@ -43,7 +47,7 @@ def _vectorizer(encoding: TextEncoding, dtype: str) -> Any:
 
 
 def ngrams_by_feature(texts: Iterable[str], record: Mapping[str, Any]) -> Iterator[dict[int, list[str]]]:
-    """Yield the distinct n-grams of each string, in order of appearance and grouped by hashed feature."""
+    """Yield the distinct n-grams of each string as a dict from hashed feature to n-grams."""
     from sklearn.feature_extraction import FeatureHasher
 
     encoding = read_encoding(record, "the model").text
@@ -62,7 +66,7 @@ def ngrams_by_feature(texts: Iterable[str], record: Mapping[str, Any]) -> Iterat
 def with_n_grams(
     parts: Iterable[tuple[Any, list[str], Item]], encoding: Encoding, dtype: str, processes: int
 ) -> Iterator[tuple[Any, Item]]:
-    """Yield (matrix, item) for each part, with the hashed n-grams of its strings as last features."""
+    """Yield (matrix, item) for each part, with the hashed n-grams of its strings as the last features."""
     if encoding.text is None:
         yield from ((matrix, item) for matrix, _, item in parts)
         return
@@ -83,13 +87,13 @@ def hashed_matrix(texts: list[str], record: Mapping[str, Any], dtype: str) -> An
 
 def _hash(texts: Sequence[str], vectorizer: Any) -> Any:
     matrix = vectorizer.transform(texts)
-    matrix.eliminate_zeros()  # opposite signs may cancel
+    matrix.eliminate_zeros()  # counts with opposite signs may cancel
     matrix.sort_indices()
     return matrix
 
 
 def joined_texts(batch: Any, encoding: Encoding) -> list[str]:
-    """Return a string for each row of a record batch: its text columns, joined by line feeds."""
+    """Return the text of each row in a record batch: its text columns, joined by line feeds."""
     names = [] if encoding.text is None else encoding.text.columns
     values = [batch.column(name).to_pylist() for name in names]
     columns = [["" if value is None else str(value) for value in column] for column in values]

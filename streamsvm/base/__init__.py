@@ -1,1 +1,1 @@
-"""Helpers that are independent of machine learning: durable files, text, JSON, threads."""
+"""General-purpose helpers for files, JSON, text, labels, progress and threads."""

@@ -1,4 +1,4 @@
-"""Late import of `streamsvm_converters`, which itself imports this library."""
+"""Lazy import of `streamsvm_converters`, which itself imports this library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Typed decoding of JSON records into dataclasses; errors name the wrong entry.
+"""Decode JSON records into dataclasses, with errors that name the invalid entry.
 
-Stores and models may come from strangers, so values are not coerced, except to types that JSON lacks: a list
-may become a tuple, an int may become a float, and object keys may become integers.
+Stores and models may come from untrusted sources, so values are not coerced, except to types that JSON lacks:
+a list may become a tuple, an int may become a float, and object keys may become integers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union
 
 
 class SchemaError(ValueError):
-    """Error that names an invalid entry of a record and its expected type."""
+    """Raised for an invalid record; the message names the entry and what was expected."""
 
 
 class Check(NamedTuple):
@@ -34,7 +34,7 @@ def between(low: float, high: float) -> Check:
     return Check(lambda value: low <= value <= high, f"in [{low:,}, {high:,}]")
 
 
-Count = Annotated[int, between(0, 2**62)]  # products with small factors still fit in 64 bits
+Count = Annotated[int, between(0, 2**62)]  # leaves headroom below the limit of int64
 
 
 def decode(kind: Any, value: Any, where: str = "") -> Any:
@@ -42,11 +42,11 @@ def decode(kind: Any, value: Any, where: str = "") -> Any:
 
     `value` is a result of ``json.loads``, and `where` names it in error messages. `kind` is a dataclass or
     named tuple; ``int`` (within 64 bits), ``float`` (finite), ``bool``, ``str`` or ``Any``; or a ``list``,
-    ``dict``, ``tuple``, ``Literal``, union (including None) or ``Annotated`` of these types, with any
-    number of `Check` conditions. Unknown entries of a record are ignored, and missing entries take the
-    defaults of the dataclass.
+    ``dict``, ``tuple``, ``Literal``, union (including None) or ``Annotated`` of these types, with any number
+    of `Check` conditions. Unknown entries of a record are ignored; missing entries get their defaults.
 
-    Raises `SchemaError` if the type is wrong, a check fails, or the dataclass itself raises `ValueError`.
+    Raises `SchemaError` if a value has the wrong type or fails a check, if an entry without a default is
+    missing, or if the dataclass itself raises `ValueError`.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -126,7 +126,7 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
 
 @functools.cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]] | None:
-    """Return (type, has default) of each field of a dataclass or named tuple; None for other types."""
+    """Return the type of each field and whether it has a default; None for types without fields."""
     if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_field_defaults")):
         return None
     hints, parameters = typing.get_type_hints(kind, include_extras=True), inspect.signature(kind).parameters
@@ -139,7 +139,7 @@ def _require(holds: bool, where: str, expected: str, value: Any) -> None:
 
 
 def encode(value: Any) -> Any:
-    """Convert a dataclass and all its values for `json.dumps`; the inverse of `decode`."""
+    """Convert a dataclass, recursively, to types that `json.dumps` accepts; `decode` is the inverse."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     value = value._asdict() if hasattr(value, "_asdict") else value

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, cast
 
 from streamsvm.errors import Option, Remedy, StreamsvmError
 
-MAX_RECORD_BYTES = 2**27  # of a JSON record; even records with millions of classes are far smaller
-PREVIOUS = "previous"  # the folder being replaced, moved into the temporary folder of its replacement
+MAX_RECORD_BYTES = 2**27  # maximum size of a JSON record; even one with millions of classes is far smaller
+PREVIOUS = "previous"  # name of the old folder inside the temporary folder of its replacement
 
 _REMEDIES = {
     "check the path": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
@@ -45,7 +45,7 @@ def reason(error: OSError) -> str:
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Add the file name to an `OSError`, because read errors do not include it."""
+    """Add the file name to an `OSError` raised in the context, because read errors do not include it."""
     try:
         yield
     except OSError as error:
@@ -66,7 +66,7 @@ def os_errors_as(error: type[StreamsvmError], path: object, verb: str) -> Iterat
 
 
 class UnfitFile(OSError):
-    """Error for a file that streamsvm refuses to read: a pipe, device, link or oversized file."""
+    """Raised for a file that streamsvm refuses to read: a pipe, device, link or oversized file."""
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(errno.EINVAL, reason, str(path))
@@ -80,7 +80,7 @@ def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> in
 
     Pipes, devices and links are refused, because a pipe could block forever, a device may be endless, and a
     link may lead outside streamsvm's folders. With `follow`, the last component of `path` may be a link.
-    Raises `UnfitFile`, an `OSError`, if `path` is not a regular file.
+    Raises an `OSError` if `path` is not a regular file: `IsADirectoryError` for a folder, else `UnfitFile`.
     """
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -103,24 +103,24 @@ def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> in
 def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False, buffering: int = -1) -> BinaryIO:
     """Open a regular file in a binary `mode`, with the checks of `open_descriptor`.
 
-    Use this function, without `follow`, for every file in a run folder, which may come from a stranger and
-    contain links to files elsewhere.
+    Use this function, without `follow`, for every file in a run folder. The folder may come from an untrusted
+    source and contain links to files elsewhere.
     """
     opener = functools.partial(open_descriptor, follow=follow)
     return cast(BinaryIO, open(path, mode, buffering, opener=opener))
 
 
 def read_record(path: Path, *, follow: bool = False) -> Any:
-    """Read a JSON file by `read_bounded`; raise `ValueError` or `RecursionError` if it is not valid JSON."""
+    """Read a JSON file with `read_bounded`; raise `ValueError` or `RecursionError` if it is invalid JSON."""
     return json.loads(read_bounded(path, follow=follow))
 
 
 def read_bounded(path: Path, *, follow: bool = False) -> bytes:
-    """Read a file; raise `UnfitFile` if it is not regular or exceeds `MAX_RECORD_BYTES`, else `OSError`."""
+    """Read a file; raise `UnfitFile` if it is larger than `MAX_RECORD_BYTES` or is not a regular file."""
     with named(path), open_file(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size
         if length > MAX_RECORD_BYTES:
-            raise UnfitFile(path, f"{length:,} bytes, but a record may have at most {MAX_RECORD_BYTES:,}")
+            raise UnfitFile(path, f"its size, {length:,} bytes, exceeds the limit of {MAX_RECORD_BYTES:,}")
         return file.read(length)
 
 
@@ -131,13 +131,13 @@ def size(path: Path) -> int:
 
 
 def free_bytes(path: Path) -> int:
-    """Return the bytes that this user can still write to the file system of `path`."""
+    """Return the number of bytes that this user can still write to the file system of `path`."""
     stats = os.statvfs(path)
     return stats.f_bavail * stats.f_frsize
 
 
 def file_identity(path: Path) -> tuple[int, ...] | None:
-    """Return (device, inode, size, mtime in ns), which differ if the file changes; None if there is none."""
+    """Return (device, inode, size, mtime in ns), which changes with the file; None if there is no file."""
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -146,7 +146,7 @@ def file_identity(path: Path) -> tuple[int, ...] | None:
 
 
 def sync_dir(path: Path) -> None:
-    """Make new and renamed entries of the folder `path` durable."""
+    """Sync a folder, so that new and renamed entries survive a crash."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -155,7 +155,7 @@ def sync_dir(path: Path) -> None:
 
 
 def sync_tree(path: Path) -> None:
-    """Make a file, or all files and folders below `path`, durable."""
+    """Sync a file, or a folder and everything in it."""
     if path.is_file():
         with open_file(path) as file:
             os.fsync(file.fileno())
@@ -174,7 +174,7 @@ def make_dir(path: Path) -> None:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file and sync its content, but not its folder: see `sync_dir`."""
+    """Write a file and sync it, but not its folder; call `sync_dir` for the folder."""
     with open_file(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -182,9 +182,9 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` to `path`; after a crash, readers see either the old or the new file.
+    """Write `content` to `path`; after a crash, the file has either the old or the new content.
 
-    The temporary file ``NAME.tmp`` could overwrite a user's file: use `replacing` in a user's folder.
+    This first writes ``NAME.tmp``, which could overwrite a user's file. In a user's folder, use `replacing`.
     """
     temporary_path = path.with_name(path.name + ".tmp")
     write_synced(temporary_path, content)
@@ -193,7 +193,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def is_temporary(name: str, path: Path) -> bool:
-    """Return True if `name` is a name that `temporary` creates next to `path`."""
+    """Return whether `temporary` could have created a file or folder called `name` next to `path`."""
     return re.fullmatch(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp", name) is not None
 
 
@@ -201,11 +201,11 @@ def is_temporary(name: str, path: Path) -> bool:
 def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a new file or folder with a hidden name next to `path`, and delete it at the end.
 
-    The file, or the file ``lock`` in the folder, is locked until then. The operating system releases the
-    locks of a killed process, so unlocked leftovers of earlier calls are deleted first. If `path` is missing
-    and a leftover contains the folder that it was about to replace (`PREVIOUS`), that folder is restored. On
-    file systems without locks, leftovers are kept. An `OSError` that names the temporary file, or no file, is
-    changed to name `path`.
+    The file, or the file ``lock`` in the folder, is locked until then. Leftovers of earlier calls are deleted
+    first if they are not locked, because the operating system releases the locks of a killed process. If
+    `path` is missing and a leftover contains the folder that it was about to replace (`PREVIOUS`), that
+    folder is restored. On file systems without locks, leftovers are kept. If an `OSError` names the temporary
+    file or no file, it is changed to name `path`.
     """
     try:
         for name in os.listdir(path.parent):
@@ -231,14 +231,14 @@ def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def _try_to_remove(path: Path) -> None:
-    """Delete a file or folder if possible; after an interrupt, threads may still be writing to it."""
+    """Delete a file or folder, ignoring errors: after an interrupt, threads may still be writing to it."""
     with contextlib.suppress(OSError):
         remove(path)
 
 
 @contextlib.contextmanager
 def _exclusive_lock(path: Path, flags: int = 0) -> Iterator[None]:
-    """Hold an exclusive lock on a file, or on ``lock`` in a folder; raise `OSError` if it fails."""
+    """Hold an exclusive lock on a file, or on the file ``lock`` in a folder; raise `OSError` on failure."""
     file = path / "lock" if path.is_dir() and not path.is_symlink() else path
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -249,7 +249,7 @@ def _exclusive_lock(path: Path, flags: int = 0) -> Iterator[None]:
 
 
 def move_into_place(source: Path, path: Path, previous: Path) -> None:
-    """Rename a synced file or folder to `path`, after moving an existing folder from `path` to `previous`.
+    """Move a synced file or folder to `path`; an existing folder is first moved to `previous`.
 
     `previous` must be next to `path`, or in a folder next to `path`.
     """
@@ -267,7 +267,7 @@ def move_into_place(source: Path, path: Path, previous: Path) -> None:
 
 
 def check_replaceable(path: Path, error: type[StreamsvmError], *, force: bool, folder: bool = False) -> None:
-    """Raise `error` if `path` must not be replaced or its parent folder is missing.
+    """Raise `error` if `path` exists and must not be replaced, or if a new file's parent folder is missing.
 
     Devices and pipes are accepted, because they are written to, not replaced.
     """
@@ -302,17 +302,17 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`; raise `error`, about `what`, if another process holds it.
+    """Hold an exclusive lock on the file `path`; raise `error` if another process holds it.
 
-    The operating system releases the lock if the process dies. The lock file is never deleted, because two
-    processes could then lock two different files of the same name.
+    `what` names the locked object in messages. The operating system releases the lock if the process dies.
+    The lock file is never deleted, because two processes could then lock two files with the same name.
     """
     handle = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise error(f"{what} is in use by another process; wait for it, or stop it") from None
+            raise error(f"{what} is in use by another process; wait until it ends, or stop it") from None
         except OSError as refused:  # some network file systems do not support locks
             raise error(f"{what}: {path} cannot be locked: {reason(refused)}") from None
         yield

@@ -1,4 +1,4 @@
-"""Names, dtypes and versions of everything on disk, defined only here."""
+"""Names, dtypes and versions of everything that is written to disk, defined only here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNSEEN_LABEL = -1
 
 
 def index_dtype(n_features: int) -> np.dtype:
-    """Return int32 if all feature numbers fit, else int64."""
+    """Return int32 if it can represent all feature numbers, else int64."""
     return np.dtype(np.int32 if n_features <= np.iinfo(np.int32).max else np.int64)
 
 
@@ -38,7 +38,7 @@ def index_dtype(n_features: int) -> np.dtype:
 RUN_VERSION = 17  # versions 1 to 16 are unreleased
 RUN_JSON = "run.json"
 ANNDATA = "anndata"  # store record entry: True if the rows are X, raw or a layer of AnnData
-ONLINE = "online"  # kind of a run over a stream; runs of `fit` have no kind
+ONLINE = "online"  # kind of a run that learns from a stream; runs of `fit` have no kind
 WEIGHTS = "weights.bin"
 AVERAGE_DELTA = "weights-avg.bin"
 SPARSE_WEIGHTS = "weights-sparse.bin"
@@ -60,7 +60,7 @@ _STATE_NAME = re.compile(rf"({DUALS}{_NUMBER}{_NUMBER}{_NUMBER}|{COMMITTED}{_NUM
 
 
 def is_state(name: str) -> bool:
-    """Return True if `name` is the name of a file of duals or committed weights."""
+    """Return whether a file called `name` contains duals or committed weights."""
     return _STATE_NAME.fullmatch(name) is not None
 
 
@@ -88,7 +88,7 @@ SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr"
 
 
 def transform_array(number: int) -> str:
-    """Return the file name of array `number` of the transforms; raise `ValueError` if out of range."""
+    """Return the file name of the transform array `number`; raise `ValueError` if it is out of range."""
     if not 0 <= number < MAX_TRANSFORM_ARRAYS:
         raise ValueError(f"there are more than {MAX_TRANSFORM_ARRAYS} transform arrays")
     return TRANSFORM_ARRAYS[number]
@@ -98,7 +98,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")  # valid in JSON, but not in UTF-8
 
 
 def are_labels(value: Any) -> bool:
-    """Return True if a JSON value is a list of valid class labels."""
+    """Return whether a JSON value is a list of valid class labels."""
     return (
         isinstance(value, list)
         and all(isinstance(label, str) for label in value)
@@ -110,14 +110,14 @@ def are_labels(value: Any) -> bool:
 
 
 def json_digest(record: dict[str, Any]) -> str:
-    """Compute the SHA-256 of the canonical JSON of `record` without its ``checksum`` entry."""
+    """Return the SHA-256 of the canonical JSON of `record`, without its ``checksum`` entry."""
     bare = {key: value for key, value in record.items() if key != "checksum"}
     text = json.dumps(bare, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sealed(record: dict[str, Any]) -> dict[str, Any]:
-    """Return `record` with its digest as ``checksum``."""
+    """Return a copy of `record` with its digest as the entry ``checksum``."""
     return {**record, "checksum": json_digest(record)}
 
 
@@ -131,7 +131,7 @@ def is_sealed(record: Any) -> bool:
 def read_sealed(
     path: Path, error: type[StreamsvmError], remedy: Remedy | None = None, *, follow: bool = False
 ) -> dict[str, Any]:
-    """Read a sealed JSON record; raise `error` if it is damaged, `OSError` if it cannot be read."""
+    """Read a sealed JSON record; raise `error` if it is damaged, and `OSError` if it cannot be read."""
     with contextlib.suppress(ValueError, RecursionError):  # not JSON
         record = durable.read_record(path, follow=follow)
         if is_sealed(record):

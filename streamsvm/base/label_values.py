@@ -1,7 +1,7 @@
-"""User labels, and the class names (always strings) that the library uses for them.
+"""Conversion between users' labels and class names, the strings that the library uses for them.
 
-A model record stores the class names as ``classes``, the NumPy dtype of the labels as ``label_dtype``, and
-labels of dtype object that differ from their names as ``class_values`` (docs/formats.md).
+A model record stores the class names as ``classes`` and the NumPy dtype of the labels as ``label_dtype``. If
+labels of dtype object differ from their names, it also stores them as ``class_values`` (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LABEL_DTYPES = (
     TEXT, OBJECT, "bool", "int8", "int16", "int32", INTEGER, "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64",
 )  # fmt: skip
-MAX_LABEL = 2**16  # characters
-_JSON_TYPES = (str, int, float, bool)  # JSON types, which labels of dtype object may have
+MAX_LABEL = 2**16  # maximum number of characters of a label
+_JSON_TYPES = (str, int, float, bool)  # types that labels of dtype object may have
 _INFINITE = (math.inf, -math.inf)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile("0|-?[1-9][0-9]*")  # Python's spelling only, so 01 and +1 stay text
@@ -37,13 +37,13 @@ MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-na
 
 
 def class_name(label: Any) -> str:
-    """Return the class name of a label: its string form, but whole floats have no decimal point."""
+    """Return a label as a string; whole floats have no decimal point."""
     label = as_python_value(label)
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def class_record(labels: np.ndarray) -> dict[str, Any]:
-    """Return the record entries for the labels of all classes; `class_labels` is the inverse.
+    """Return the entries of a model record for the labels of all classes; `class_labels` is the inverse.
 
     Raises `InputError` for fractional numbers and for label types that a model cannot store.
     """
@@ -61,14 +61,14 @@ def class_record(labels: np.ndarray) -> dict[str, Any]:
     if wrong is not None:
         raise InputError(
             f"y has labels of type {wrong}, which a model cannot store",
-            remedy=Remedy("use strings, as from y.astype(str), whole numbers or booleans"),
+            remedy=Remedy("use strings, such as y.astype(str), or whole numbers or booleans"),
         )
     record = {"classes": [class_name(label) for label in values], "label_dtype": dtype}
     return record | ({"class_values": values} if dtype == OBJECT and values != record["classes"] else {})
 
 
 def is_missing(label: Any) -> bool:
-    """Return True for None, NaN, NaT and the missing value of pandas."""
+    """Return whether a label is None, NaN, NaT or ``pandas.NA``."""
     return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
@@ -122,19 +122,19 @@ def class_labels(record: Mapping[str, Any]) -> np.ndarray:
 
 
 def dtype_of_names(names: Sequence[str]) -> str:
-    """Return "int64" if all names spell whole numbers of 64 bits, else "str"."""
+    """Return "int64" if all names are whole numbers that fit in 64 bits, else "str"."""
     short = (_INTEGER.fullmatch(name) and len(name) < 21 for name in names)
     return INTEGER if names and all(short) and all(-(2**63) <= int(name) < 2**63 for name in names) else TEXT
 
 
 def as_number(label: str) -> float | None:
-    """Return the finite number that a label spells, or None."""
+    """Return a label as a float if it is a finite decimal number, else None."""
     value = float(label) if _NUMBER.fullmatch(label) else math.inf
     return value if math.isfinite(value) else None
 
 
 def class_order(labels: Sequence[str]) -> np.ndarray:
-    """Return the permutation that sorts labels, int64: numerically if all are finite numbers, else as text.
+    """Return the int64 permutation that sorts labels: numerically if all are finite numbers, else as text.
 
     Different spellings of the same number are sorted as text.
     """
@@ -146,7 +146,7 @@ def class_order(labels: Sequence[str]) -> np.ndarray:
 
 
 def canonical_name(label: str) -> str:
-    """Return the class name of a label in LIBSVM text: the shortest spelling of a number, or the label.
+    """Return the class name for a label in LIBSVM text: a number in its shortest form, or the text unchanged.
 
     Numbers are decimal and finite: ``+1``, ``1.0`` and ``1e0`` become ``1``, but ``0x10``, ``1_000`` and
     ``nan`` stay unchanged. Whole numbers of any length are exact; other numbers are rounded to float64.
@@ -161,9 +161,9 @@ def canonical_name(label: str) -> str:
 
 
 def label_text(value: Any) -> str | None:
-    """Return a label as pandas prints it, but whole floats without a decimal point; None if missing.
+    """Return a label as pandas prints it, except that whole floats have no decimal point; None if missing.
 
-    Raises `ValueError` for values that cannot be labels: lists and similar types, strings of more than
+    Raises `ValueError` for values that cannot be labels: lists and similar types, strings longer than
     `MAX_LABEL` characters, and floats so large that several integers round to the same float.
     """
     value = as_python_value(value)

@@ -1,4 +1,4 @@
-"""Page cache: memory limit of this process, and hints to preload files or to drop them after reading."""
+"""Memory limit of this process, and hints that files should enter or leave the page cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 @functools.cache
 def memory_limit() -> int:
-    """Return the bytes of memory for this process and its files in the page cache.
+    """Return the memory, in bytes, available to this process and its files in the page cache.
 
     This is the memory of the machine or, if lower, the limit of the control group.
     """
@@ -39,7 +39,7 @@ def memory_limit() -> int:
 
 
 def will_need(file: Path) -> None:
-    """Ask the operating system to preload a file; ignore a missing file."""
+    """Ask the operating system to preload a file; ignore errors, such as a missing file."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Prefetching: an iterator that runs in a separate thread, one item ahead of the consumer."""
+"""Iterator that runs in a background thread, one item ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _POLL_SECONDS = 0.2  # interval between calls of `stop`
 
 
 class Stopped(Exception):
-    """Signal that the `stop` callback of a `Prefetcher` returned True while an item was awaited."""
+    """Raised if the `stop` callback of a `Prefetcher` returns True while an item is awaited."""
 
 
 class Prefetcher(Generic[T]):
-    """Iterator over items that a thread produces one ahead of the consumer.
+    """Iterator over `items` that computes the next item in a background thread.
 
     An exception in the thread is raised in place of the next item. While an item is awaited, `stop` is
-    polled, because a pipe may stay silent forever; if `stop` returns True, `Stopped` is raised. Without
-    `join`, `close` does not wait for the thread, which may be blocked on a silent pipe until the process
-    ends. With `is_single`, there is at most one item, no thread is started, and `stop` is not called.
+    polled, because a pipe may stay silent forever; if `stop` returns True, `Stopped` is raised. If `join` is
+    False, `close` does not wait for the thread, which may be blocked on a silent pipe until the process ends.
+    If `is_single` is True, there must be at most one item; no thread is started, and `stop` is not called.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Prefetcher(Generic[T]):
                     raise Stopped from None
 
     def close(self) -> None:
-        """Stop the thread after the current item."""
+        """Stop the thread after its current item and, if `join` is True, wait for it."""
         if self._thread is None:
             self._close_items()
             return

@@ -1,4 +1,4 @@
-"""Progress reports: tqdm bars, and log lines through `logging`."""
+"""Progress reports as tqdm bars and as messages of `logging`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Report = Callable[[dict[str, Any]], None]
 logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # silent unless the program configures logging
 
-# Prefixes in pass reports, for measurements of the averaged weights and, if these are the model, for
-# accuracies of the last iterate.
+# Prefixes of entries in pass reports: for measurements of the averaged weights and, if the average is the
+# model, for accuracies of the last iterate.
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
 COMPILING = "compiling kernels, which happens once per machine"
 _listeners: list[Callable[[str], None]] = []  # callbacks to be notified of kernel compilation
-_NOTICE_SECONDS = 3600.0  # minimum seconds between two notifications of compilation
+_NOTICE_SECONDS = 3600.0  # minimum time between two notifications of compilation
 _BAR_DELAY = 1.0  # seconds before an automatic bar appears
 _BYTES = ("convert", "copy", "read", "verify")  # first words of stages that are counted in bytes
 _FIGURES = {  # format of each measured value
@@ -69,10 +69,10 @@ def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def tell_of_compiling(notice: Path | None = None) -> None:
-    """Notify all listeners that kernels are about to be compiled, ignoring errors from their streams.
+    """Notify all listeners that kernels are about to be compiled, and remove the listeners.
 
-    Listeners are removed without notification if this or another process touched the file `notice` within
-    the last hour.
+    Errors from the listeners' streams are ignored. Nobody is notified if this or another process touched the
+    file `notice` within the last hour.
     """
     if notice is not None and _listeners:
         with suppress(OSError):
@@ -85,7 +85,7 @@ def tell_of_compiling(notice: Path | None = None) -> None:
 
 
 def unit_of(stage: str) -> str:
-    """Return the unit that a stage is counted in: "rows", or "B" for bytes."""
+    """Return the unit in which a stage reports progress: "rows", or "B" for bytes."""
     return "B" if stage.split()[0] in _BYTES else "rows"
 
 
@@ -123,7 +123,6 @@ class _Bars:
 
 
 def _is_watched() -> bool:
-    """Return True if a terminal or notebook can show a bar."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is not None and "IPKernelApp" in shell.config:
@@ -143,7 +142,7 @@ def logged(report: Report | None) -> Report:
 
 
 def _log(event: dict[str, Any]) -> None:
-    """Log an event. Passes and stream reports have level INFO; most other events have level DEBUG."""
+    """Log an event: passes, streams and tuning at level INFO, warnings at WARNING, and all else at DEBUG."""
     kind = event["event"]
     if kind == "warning":
         logger.warning("%s", event["warning"])
@@ -168,7 +167,7 @@ def _log(event: dict[str, Any]) -> None:
 
 
 def of_model(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a pass report; if the average is the model, its measurements replace the last iterate's."""
+    """Return a pass report whose measurements without a prefix are those of the model."""
     if f"{LAST_ITERATE_PREFIX}train_accuracy" not in report:
         return report
     averages = {name: value for name, value in report.items() if name.startswith(AVERAGE_PREFIX)}

@@ -10,15 +10,15 @@ from typing import Any
 
 from streamsvm.base.text import printable, shortened
 
-_MAX_ITEMS = 4  # shown items of a list
-_MAX_TEXT = 60  # shown characters of a string
+_MAX_ITEMS = 4  # maximum number of items shown of a list
+_MAX_TEXT = 60  # maximum number of characters shown of a string
 
 
 class Readable:
-    """Mixin with a one-line repr and an HTML table of facts."""
+    """Mixin that adds a one-line repr and, for notebooks, an HTML table."""
 
     def _facts(self) -> dict[str, Any]:
-        """Return names and values, the most important first; None values are not shown."""
+        """Return the names and values to show, the most important first; None values are omitted."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def _more_html(self) -> str:
@@ -61,7 +61,6 @@ def _escaped(text: str) -> str:
 
 
 def _in_line(value: Any) -> str:
-    """Return a value as abbreviated Python code."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, os.PathLike):

@@ -1,4 +1,4 @@
-"""Parsing and formatting of text: sizes, paths, URLs, escaping of control characters."""
+"""Parse and format sizes, paths and URLs, and escape control characters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 
 def printable(text: str) -> str:
-    """Escape line ends and control characters in `text`: ``\\n``, ``\\x1b``, ``\\u2028``."""
+    """Escape line ends and control characters in `text`, as in ``\\n``, ``\\x1b`` and ``\\u2028``."""
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
@@ -32,7 +32,7 @@ def shortened(text: object, max_length: int = 60) -> str:
 
 
 def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmError]) -> None:
-    """Raise `error` if a class name has a control character, which could corrupt lines or a terminal."""
+    """Raise `error` if a class name has a control character, which could corrupt a file or a terminal."""
     for name in classes:
         if _CONTROL.search(name):
             name = shortened(name)
@@ -42,9 +42,9 @@ def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmEr
 
 
 def parse_size(size: Any) -> int:
-    """Return a size in bytes from text such as "500M", "2G" or "1.5GiB" (binary units) or an integer.
+    """Return a size in bytes from an integer, or from text such as "500M", "2G" or "1.5GiB" (binary units).
 
-    Raises `SettingsError` if `size` is not a size, not positive, or 2**63 or more.
+    Raises `SettingsError` if `size` is neither, or is not in the range from 1 to 2**63 - 1.
     """
     problem = f"{size!r} is not a valid size; specify a number of bytes, or a size such as 500M or 2G"
     if isinstance(size, str):
@@ -86,7 +86,7 @@ def format_size(n: float) -> str:
 
 
 def as_url(path: str | os.PathLike[str]) -> str | None:
-    """Return `path` as a URL, with slashes that `Path` merged restored; None if it is not a URL."""
+    """Return `path` as a URL, restoring slashes that `Path` merged; None if it is a local path."""
     match = _URL.fullmatch(os.fspath(path))
     if match is None or os.path.lexists(path):
         return None

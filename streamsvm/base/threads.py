@@ -1,4 +1,4 @@
-"""Thread pools that return results in order, and may compute them before they are requested."""
+"""Pool of threads that returns results in order and can compute them before they are requested."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def count_workers(workers: int | None) -> int:
-    """Return `workers`, by default the number of processors available to this process.
+    """Return `workers` or, if it is None, the number of processors available to this process.
 
     Raises `SettingsError` unless `workers` is a positive integer or None.
     """
@@ -30,7 +30,7 @@ def count_workers(workers: int | None) -> int:
 
 
 class _OneThreadEach:
-    """Process-wide limit of BLAS to one thread while at least one context is active."""
+    """Context manager that limits BLAS to one thread, process-wide, while at least one context is active."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ one_thread_each = _OneThreadEach()
 
 
 class WorkersLost(ClusterError):
-    """Error for results lost with cluster workers; the run resumes from its last commit."""
+    """Raised if cluster workers are lost with their results; the run resumes from its last commit."""
 
 
 class Threads:
@@ -91,7 +91,7 @@ class Threads:
         return done
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return the results in the order of the items; raise the first error once all threads are idle."""
+        """Return ``work(item)`` for each item, in order; raise the first error once all threads are idle."""
         if self._pool is None:
             return [work(item) for item in items]
         futures: list[Future[Result]] = []
@@ -104,9 +104,9 @@ class Threads:
             raise
 
     def each(self, work: Callable[[Item], Any], items: Iterable[Item]) -> None:
-        """Call `work` for each item, also in the caller's thread, if a call takes well under 1 ms.
+        """Call `work` for each item, in the threads of the pool and in the caller's thread.
 
-        Raises the first error once all threads are idle.
+        Use this instead of `map` if a call takes well under 1 ms. Raises errors once all threads are idle.
         """
         listed = list(items)
         remaining = iter(listed)  # shared by all threads
@@ -135,8 +135,9 @@ class Threads:
         """Yield the results in the order of the items, which are drawn in the caller's thread.
 
         Up to `ahead` calls (by default, one per thread) are submitted before the first result is awaited.
-        Without threads, each call runs when its result is requested. While the consumer holds a result, up to
-        ``ahead + 1`` results exist. An error in the item iterator is raised in place of the item's result.
+        Without threads, each call runs when its result is requested. A consumer that keeps one result while
+        it requests the next needs memory for ``ahead + 1`` results. An error in the item iterator is raised
+        in place of the item's result.
         """
         ahead = 1 if self._pool is None else ahead or self.number
         pending, source = deque[Future[Result]](), iter(items)

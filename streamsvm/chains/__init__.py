@@ -1,1 +1,1 @@
-"""Chain-structured classifiers, which predict label sequences."""
+"""Loss, block solvers and predictions of the chain-structured SVM, which predicts label sequences."""

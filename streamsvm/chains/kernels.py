@@ -1,4 +1,4 @@
-"""Dynamic programs over chains, whose tokens are the rows of a group (a run of equal ``qid``).
+"""Dynamic programming on chains, whose tokens are the rows of a group (successive rows with equal ``qid``).
 
 A label sequence y of n tokens has the score Σ_t scores[t, y_t] + Σ_t transitions[y_t, y_{t+1}].
 """
@@ -12,7 +12,7 @@ from streamsvm.kernels.jit import allocating, inlined, kernel
 
 @inlined
 def group_end(qid, i):
-    """Return the end of the group that begins at row `i`; without `qid` each row is a group."""
+    """Return the end of the group that begins at row `i`; if `qid` is empty, each row is a group."""
     end = i + 1
     while end < len(qid) and qid[end] == qid[i]:
         end += 1
@@ -41,9 +41,9 @@ def sequence_score(scores, transitions, sequence, n):
 
 @allocating
 def best_sequence(scores, transitions, n, sequence):
-    """Write the best label sequence of `n` tokens into ``sequence[:n]``; return its score (Viterbi).
+    """Write the best label sequence of `n` tokens to ``sequence[:n]``; return its score (Viterbi).
 
-    All arrays are float64 except the int64 `sequence`. Ties go to the first class, from the last token back.
+    `sequence` is int64, the other arrays are float64. Ties go to the first class, from the last token back.
     """
     k = len(transitions)
     value, previous = scores[0].copy(), np.empty(k)
@@ -71,7 +71,7 @@ def best_sequence(scores, transitions, n, sequence):
 
 @kernel
 def log_sum(values, k):
-    """Return the logarithm of the sum of exp over the first `k` values."""
+    """Return the log of the sum of the exponentials of the first `k` values, without overflow."""
     top = values[0]
     for c in range(1, k):
         top = max(top, values[c])
@@ -83,10 +83,10 @@ def log_sum(values, k):
 
 @allocating
 def replace_by_marginals(nodes, pairs, n):
-    """Replace potentials by marginals of their distribution, for `n` >= 1 tokens (forward-backward).
+    """Replace log potentials of `n` >= 1 tokens by the marginals of their distribution (forward-backward).
 
     A label sequence y has a probability proportional to exp(Σ_t nodes[t, y_t] + Σ_t pairs[t, y_t, y_{t+1}]).
-    `nodes` has the shape (n or more, k), `pairs` (n - 1 or more, k, k); both are float64.
+    `nodes` has shape (n or more, k), and `pairs` has shape (n - 1 or more, k, k). Both are float64.
     """
     k = nodes.shape[1]
     forward, backward, terms = np.empty((n, k)), np.empty((n, k)), np.empty(k)  # log-sums over other tokens
@@ -116,7 +116,7 @@ def replace_by_marginals(nodes, pairs, n):
 
 @allocating
 def decode_groups(scores, transitions, qid, best):
-    """Write the best label sequence of each group into `best`, int64; `qid` must contain whole groups."""
+    """Write the best label sequence of each group to `best`, int64; the rows must form whole groups."""
     begin = 0
     while begin < len(best):
         end = group_end(qid, begin)
@@ -126,7 +126,7 @@ def decode_groups(scores, transitions, qid, best):
 
 @allocating
 def inner_products(rows, i, active):
-    """Return x_tᵀx_u of the `active` tokens in the chain at row `i`, shape (n, n); 0 for other tokens."""
+    """Return x_tᵀx_u for the tokens of the chain starting at row `i`, shape (n, n); 0 for inactive tokens."""
     n = len(active)
     products = np.zeros((n, n))
     for t in range(n):

@@ -1,38 +1,38 @@
 """Chain-structured SVM, which predicts all labels of a sequence of tokens jointly.
 
-A group of rows with equal ``qid`` is a chain of tokens x_1 ... x_n with true labels y*. In addition to the
-weights w_c, the transition T_ab scores label b after label a. A label sequence y has the score
+Successive rows with equal ``qid`` form a chain of tokens x_1 ... x_n with true labels y*. In addition to the
+weights w_c, there is a score T_ab for each transition from label a to b. A label sequence y has the score
 
-    score(y) = Σ_t w_{y_t}ᵀx_t + Σ_t T[y_t, y_{t+1}]
+    score(y) = Σ_t w_{y_t}ᵀx_t + Σ_t T[y_t, y_{t+1}].
 
-and the loss of a chain is max_y gain(y) with gain(y) = Δ(y) + score(y) - score(y*), where Δ(y) is the number
-of wrong labels. The training problem, with the mean cost C_g of the rows of chain g, is
+The loss of a chain is max_y gain(y) with gain(y) = Δ(y) + score(y) - score(y*), where Δ(y) is the number of
+wrong labels. With the mean cost C_g of the rows of chain g, the training problem is
 
     min ½‖W‖² + ½‖T‖² + Σ_g C_g loss_g
 
-(Taskar, Guestrin & Koller 2003; Mohapatra et al. 2016, section 4.3). A chain of one token has the loss of a
-row with Crammer-Singer (``cs``). The transitions are the last k weight rows: row a scores all labels after a.
+(Taskar, Guestrin & Koller 2003; Mohapatra et al. 2016, section 4.3). The loss of a chain with one token is
+the Crammer-Singer loss (``cs``) of its row. The rows of T are stored as the last k weight rows.
 
-The duals of a chain are weights α_y >= 0 of its kⁿ label sequences, with the sum C_g. The dual objective is
+The duals of a chain are weights α_y >= 0 on its kⁿ label sequences, which sum to C_g. The dual objective is
 Σ_g Σ_y α_y Δ(y) - ½‖W‖² - ½‖T‖². It depends only on the marginals of α, which are the total weights of each
-label of a token, and of each pair of labels of successive tokens. A visit finds the best sequence by Viterbi,
-and makes a step in the duals with one of four solvers:
+label of each token, and of each pair of labels of successive tokens. A visit finds the best sequence by the
+Viterbi algorithm, and takes a step in the duals with one of four solvers:
 
 ``cached``
-    keeps a few sequences with positive weight, and makes exact pairwise steps among them.
+    keeps a few sequences with positive weight, and takes exact pairwise steps among them.
 ``bcfw``
-    makes a Frank-Wolfe step towards the best sequence (Lacoste-Julien et al. 2013), and keeps the non-zero
+    takes a Frank-Wolfe step towards the best sequence (Lacoste-Julien et al. 2013), and keeps the non-zero
     marginals.
 ``bcpl``
-    makes a step of block-coordinate partial linearization towards the distribution α_y exp(gain(y) / τ),
-    whose marginals come from forward-backward, and keeps all marginals. At first all weight is on y*.
-    Fractions count as at least 1e-12, because the exponential formula cannot increase zeros.
+    takes a step of block-coordinate partial linearization towards the distribution α_y exp(gain(y) / τ),
+    whose marginals are computed by forward-backward, and keeps all marginals. Initially, all weight is on y*.
+    Marginals below 1e-12 C are raised to this value first, because the exponential cannot increase zeros.
 ``oeg``
-    makes a step of online exponentiated gradient: like ``bcpl``, but a full step.
+    takes a step of online exponentiated gradient, which is like ``bcpl`` with a full step.
 
 Let d_t and D_t be the changes in the marginals of the label of token t, and of its pair with the next label.
 A step changes the weights by -Σ_t x_t d_tᵀ and the transitions by -Σ_t D_t. So the curvature of the dual is
-Σ_tu x_tᵀx_u d_tᵀd_u + ‖Σ_t D_t‖², which needs inner products of n² / 2 pairs of sparse rows.
+Σ_tu x_tᵀx_u d_tᵀd_u + ‖Σ_t D_t‖², which needs the inner products of n² / 2 pairs of sparse rows.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Chain(NamedTuple):
 
 
 class TransitionRows(NamedTuple):
-    """Rows that each select one transition row of the weights, to update it like the weights of a token."""
+    """One CSR row per label, which selects a transition row of the weights for `update_weights`."""
 
     data: np.ndarray
     indices: np.ndarray
@@ -96,7 +96,7 @@ def new_chain(n, k):
 
 @kernel
 def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
-    """Score the chain of `n` rows at row `i`, with the averaged weights unless `average_scale` is 0."""
+    """Score the chain of `n` rows starting at row `i`, with averaged weights unless `average_scale` is 0."""
     k = len(chain.transitions)
     first = len(weights.current) - k
     for t in range(n):
@@ -116,9 +116,9 @@ def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
 
 @kernel
 def _is_idle(rows, i, n, C, tally):
-    """Count the `n` tokens at row `i`; return True if the chain does not enter the objective.
+    """Count the `n` tokens of the chain starting at row `i`; return True if it is not in the objective.
 
-    This is so for cost 0, an unknown label, or a single token of norm zero, as in ``cs``.
+    This is the case if its cost is 0, a label is unknown, or its only token has norm zero (as for ``cs``).
     """
     tally[VISITED] += n
     if C == 0.0:
@@ -136,7 +136,7 @@ def _is_idle(rows, i, n, C, tally):
 
 @kernel
 def _mean_cost(rows, i, n):
-    """Return the mean cost of the rows of a chain, without rounding if all costs are equal."""
+    """Return the mean cost of the rows of a chain, which is exact if all costs are equal."""
     total, are_equal = 0.0, True
     for t in range(n):
         total += rows.cost[i + t]
@@ -154,7 +154,7 @@ def _count_correct(n, chain):
 
 @allocating
 def _largest_gain(n, chain):
-    """Return the loss of a chain, with its sequence in ``chain.best``; add 1 to all wrong classes' scores."""
+    """Return the loss of a chain and set ``chain.best`` to its sequence; add 1 to scores of wrong classes."""
     own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
     for t in range(n):
         for c in range(len(chain.transitions)):
@@ -164,7 +164,6 @@ def _largest_gain(n, chain):
 
 @kernel
 def _has_room(i, n, k, solver, old, new):
-    """Return True if the buffer has room for the duals of a chain after a visit, or if they are discarded."""
     if len(new.ids) == 0:
         return True
     max_duals = (n - 1) * k * k + k
@@ -177,7 +176,7 @@ def _has_room(i, n, k, solver, old, new):
 
 @kernel
 def _move_row(rows, i, steps, weights, scratch, time_factor):
-    """Subtract row `i` times `steps`, shape (k,), from the weights; clear `steps`."""
+    """Subtract x_i stepsᵀ from the weights, and set `steps`, shape (k,), to zero."""
     n_vectors = 0
     for c in range(len(steps)):
         if steps[c] != 0.0:
@@ -190,15 +189,15 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
 
 
 def _make_visit(name, step):
-    """Make the kernel of a visit; `name` is a part of its name in the cache.
+    """Make the visit kernel from a function that takes a step in the duals of one chain.
 
-    ``step(problem, rows, i, n, C, gain, old, new, chain)`` makes a step in the duals of the chain of `n` rows
-    at row `i`, and writes the new duals to `new`. `gain` is the largest gain of a sequence. `step` leaves the
-    marginal steps in `chain`, and returns the expected Hamming loss before the step, times C, and its change.
+    ``step(problem, rows, i, n, C, gain, old, new, chain)`` handles the chain of `n` rows starting at row `i`,
+    where `gain` is the largest gain of a sequence. It writes the new duals to `new` and the marginal steps to
+    `chain`. It returns the expected Hamming loss before the step, times C, and the change of this product.
     """
 
     def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
-        """Make a step for each chain that begins in ``order[begin:end]``; `order` keeps chains contiguous."""
+        """Take a step for each chain that begins in ``order[begin:end]``; rows of a chain are adjacent."""
         old, new, k = duals.old, duals.new, problem.n_classes
         chain = new_chain(longest_group(rows.qid), k)
         transitions = _transition_rows(weights.current, k)
@@ -213,7 +212,7 @@ def _make_visit(name, step):
             if _is_idle(rows, i, n, C, tally):
                 continue
             _score_chain(rows, i, n, weights, 0.0, scratch, chain)
-            # Without old duals this may be the first pass, the only pass that reports predictions.
+            # If the chain has no old duals, this may be the first pass. Only that pass reports predictions.
             if not old.counts[i : i + n].any():
                 best_sequence(chain.scores, chain.transitions, n, chain.best)
                 tally[CORRECT] += _count_correct(n, chain)
@@ -234,7 +233,6 @@ def _make_visit(name, step):
 
 
 def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
-    """Add the losses and correct labels of the chains to `tallies` (see `make_kernels`)."""
     chain = new_chain(longest_group(rows.qid), problem.n_classes)
     i = 0
     while i < len(rows.labels):

@@ -1,8 +1,8 @@
 """Block solvers ``bcfw``, ``bcpl`` and ``oeg`` of the chain-structured SVM, with marginals as duals.
 
-Token t has a dual with the id a k + b for each pair of its label a and the next label b. The last token has a
-dual for each label. The true pair of each token (or its true label) is not stored: its marginal is C minus
-the sum of the stored marginals.
+Each token except the last has a dual for each pair of its label a and the next label b, with the id a k + b.
+The last token has a dual for each label. For each token, the dual of the true pair (or label) is not stored,
+because it is C minus the sum of the stored duals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamsvm.losses.base import ON_CHAINS
 _, BCFW, BCPL, OEG = range(len(ON_CHAINS))
 
 _MIN_FRACTION = 1e-12  # smallest fraction of C for BCPL and OEG, which cannot increase zeros
-_MAX_STEP = 1 - np.finfo(np.float64).eps  # of BCPL, which must stay inside the simplex (section 5.2)
+_MAX_STEP = 1 - np.finfo(np.float64).eps  # for BCPL, which must stay inside the simplex (section 5.2)
 
 
 @allocating
@@ -39,7 +39,7 @@ def _own_id(t, n, k, labels):
 
 @allocating
 def load_pairs(solver, temperature, i, n, C, old, chain):
-    """Return the duals that a step may change: where each token starts, ids, old values and target values."""
+    """Return the duals that a step may change: start of each token's duals, ids, old and target values."""
     k = len(chain.transitions)
     starts = np.zeros(n + 1, np.int64)
     if solver == BCFW:
@@ -81,7 +81,7 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
 
 @kernel
 def _load_id(old, i, t, r, n, k):
-    """Return the id of dual `r` of token `t`; below k for the last token, even in a damaged file."""
+    """Return the id of dual `r` of token `t`, limited for the last token in case the file is damaged."""
     dual_id = np.int64(old.ids[old.at[i + t] + r])
     return dual_id if t + 1 < n else min(dual_id, k - 1)
 
@@ -90,8 +90,8 @@ def _load_id(old, i, t, r, n, k):
 def _gibbs_marginals(temperature, i, n, C, old, chain):
     """Return marginals of the distribution s(y) ∝ α(y) exp(gain(y) / τ) (Mohapatra et al. 2016, equation 9).
 
-    The paper keeps a weight α for each label sequence. Here α is the distribution of largest entropy with the
-    kept marginals, the Markov chain Π_t p(y_t, y_{t+1}) / Π_t p(y_t). The equation is exact for this α.
+    The paper stores a weight α for each label sequence. Here, α is the maximum-entropy distribution with the
+    stored marginals, the Markov chain Π_t p(y_t, y_{t+1}) / Π_t p(y_t). For this α, the equation is exact.
     """
     k = len(chain.transitions)
     nodes, pairs = np.zeros((n, k)), np.zeros((n, k, k))
@@ -116,7 +116,7 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
                 nodes[t, c] += pairs[t, c, b]
     for t in range(n):
         for c in range(k):
-            factor = 1.0  # the pairs include the first and the last token
+            factor = 1.0  # the first and the last token are included in the pairs
             if n == 1:
                 factor = max(nodes[t, c], min_value) / C
             elif 0 < t < n - 1:
@@ -131,7 +131,7 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
 
 @kernel
 def _add_pair_step(entry, t, n, step, chain):
-    """Add the change of one dual of token `t` to the marginal steps, and subtract it from the true pair."""
+    """Add the change of a dual of token `t` to its marginal steps, and subtract it from the true pair's."""
     k, own = len(chain.transitions), chain.own
     first = entry // k if t + 1 < n else entry
     chain.node_steps[t, first] += step
@@ -143,7 +143,7 @@ def _add_pair_step(entry, t, n, step, chain):
 
 @allocating
 def exact_step(rows, i, n, starts, ids, before, target, chain):
-    """Return the step length in [0, 1] towards `target` that is best for the dual: equation 10, clipped."""
+    """Return the step length in [0, 1] towards `target` that maximises the dual objective (equation 10)."""
     k, own = len(chain.transitions), chain.own
     gain = 0.0
     for t in range(n):
@@ -178,7 +178,7 @@ def exact_step(rows, i, n, starts, ids, before, target, chain):
 
 @kernel
 def move_pairs_towards(i, n, starts, ids, before, target, step, new, chain):
-    """Write the duals after a step, rounded, to `new`; return what ``step`` of `loss._make_visit` returns."""
+    """Write the rounded duals after a step to `new` (see `loss._make_visit` for the returned values)."""
     k, own = len(chain.transitions), chain.own
     old_terms, term_change, at = 0.0, 0.0, new.used[0]
     for t in range(n):

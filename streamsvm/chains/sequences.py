@@ -1,7 +1,7 @@
 """Block solver ``cached`` of the chain-structured SVM: pairwise steps among label sequences.
 
-For each kept sequence, each row of the chain stores the label of this row and the weight of the sequence. The
-true sequence is not stored: its weight is C minus the sum of the stored weights.
+For each kept sequence, every row of the chain stores its label and the weight of the sequence as a dual. The
+true sequence is not stored, because its weight is C minus the sum of the stored weights.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from streamsvm.kernels.duals import close_row
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.losses.base import MOST_SEQUENCES, ROUNDS
 
-_ACCURACY = 0.001  # pairwise steps end when the last one adds at most this fraction of the total
-_STEPS = 5  # maximum number of pairwise steps for each cached sequence
+_ACCURACY = 0.001  # pairwise steps end when a step adds at most this fraction of the total increase
+_STEPS = 5  # maximum number of pairwise steps per sequence
 
 
 class Cached(NamedTuple):
-    """Label sequences of a chain that may have weight: the true, the kept and the new sequences."""
+    """Label sequences of a chain that may have weight: the true sequence, kept sequences, new sequences."""
 
     sequences: np.ndarray  # (capacity, n) int64
     alpha: np.ndarray  # (capacity,) float64: weights, with the sum C
     before: np.ndarray  # (capacity,) float64: weights before the visit; 0 for the true sequence
-    losses: np.ndarray  # (capacity,) float64: numbers of wrong labels
-    gains: np.ndarray  # (capacity,) float64: gains of `streamsvm.chains.loss`
+    losses: np.ndarray  # (capacity,) float64: number of wrong labels
+    gains: np.ndarray  # (capacity,) float64: gains as defined in `streamsvm.chains.loss`
     curvature: np.ndarray  # (capacity, capacity) float64: products of the changes of W and T by unit weights
     products: np.ndarray  # (n, n) float64: inner products of the tokens
-    # Scratch of `_add_products`: inner products of a change of W with the tokens; the change of T.
+    # Scratch arrays of `_add_products`: products of the tokens with a change of W, and the change of T.
     token_products: np.ndarray  # (n, k) float64
     pair_products: np.ndarray  # (k, k) float64
 
@@ -44,7 +44,7 @@ def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
 
 @inlined
 def kept_sequences(i, n, old):
-    """Return the number of kept sequences of a chain, equal in all its rows unless the file is damaged."""
+    """Return the number of kept sequences of a chain, the same in all its rows unless the file is damaged."""
     m = np.int64(old.counts[i])
     for t in range(1, n):
         m = min(m, np.int64(old.counts[i + t]))
@@ -53,13 +53,13 @@ def kept_sequences(i, n, old):
 
 @inlined
 def max_sequences(m):
-    """Return the largest number of kept sequences after a visit that begins with `m`."""
+    """Return the maximum number of kept sequences after a visit that begins with `m` kept sequences."""
     return max(m, min(m + ROUNDS, MOST_SEQUENCES))
 
 
 @allocating
 def load_sequences(rows, i, n, C, old, new, chain):
-    """Return the true and the kept sequences, with room for new sequences, and their number."""
+    """Return the true sequence and the kept sequences, with room for new ones, and their number."""
     kept = kept_sequences(i, n, old)
     capacity, k = kept + 1 + ROUNDS, len(chain.transitions)
     cached = Cached(
@@ -99,9 +99,9 @@ def _describe(cached, s, n, chain):
 
 @allocating
 def _balance_in_rounds(cached, m, n, gain, chain):
-    """Move weight among `m` sequences and new best sequences, first ``chain.best``; return the new number."""
+    """Move weight among `m` sequences and new best ones, first ``chain.best``; return the new number."""
     alpha, gains = cached.alpha, cached.gains
-    scored_alpha = cached.before.copy()  # weights that the scores include
+    scored_alpha = cached.before.copy()  # weights for which the scores were computed
     for round_ in range(ROUNDS):
         if not gain > 0.0 or _position(chain.best, cached.sequences, m, n) >= 0:
             if round_ == 0:
@@ -130,7 +130,7 @@ def _balance_in_rounds(cached, m, n, gain, chain):
 
 @kernel
 def _make_room(alpha, gains, curvature, m):
-    """Move the weight of sequences above the limit at the least loss; return the change of the dual."""
+    """Drop sequences beyond `MOST_SEQUENCES`, those that change the dual least; return its total change."""
     change = 0.0
     n_weighted = 0
     for s in range(1, m):
@@ -156,10 +156,7 @@ def _make_room(alpha, gains, curvature, m):
 
 @allocating
 def _write_sequences(cached, m, i, n, new, chain):
-    """Write the rounded weights and their sequences as new duals, and add the steps to `chain`.
-
-    Returns the expected Hamming loss before the visit, times C, and its change.
-    """
+    """Write the rounded weights and sequences as duals (see `loss._make_visit` for the returned values)."""
     alpha, sequences, losses = cached.alpha, cached.sequences, cached.losses
     old_terms, term_change, at, kept = 0.0, 0.0, new.used[0], 0
     for s in range(1, m):
@@ -186,7 +183,7 @@ def _write_sequences(cached, m, i, n, new, chain):
 
 @allocating
 def _rescored_gain(products, n, chain):
-    """Apply and clear the marginal steps, and find the best sequence again; return its gain."""
+    """Apply the marginal steps to the scores and clear them; return the gain of the new best sequence."""
     k = len(chain.transitions)
     for t in range(n):
         for u in range(n):
@@ -227,7 +224,7 @@ def _gain(sequence, n, chain):
 def _add_products(cached, a, n, own):
     """Write row and column `a` of the curvature (see `Cached`).
 
-    Unit weight on a sequence p adds Σ_t x_t (e_{own_t} - e_{p_t})ᵀ to W; T changes likewise for label pairs.
+    Unit weight on a sequence p adds Σ_t x_t (e_{own_t} - e_{p_t})ᵀ to W. T changes likewise, by label pairs.
     """
     p, products = cached.sequences[a], cached.products
     token_products, pair_products = cached.token_products, cached.pair_products
@@ -257,9 +254,10 @@ def _add_products(cached, a, n, own):
 
 @kernel
 def _balance(alpha, gains, curvature, m):
-    """Make pairwise steps among `m` sequences; modify `alpha` and `gains`, and return the rise of the dual.
+    """Take pairwise steps among `m` sequences; modify `alpha` and `gains`, and return the rise of the dual.
 
-    A step moves weight from the weighted sequence of smallest gain to the sequence of largest gain.
+    Each step takes weight from the sequence with the smallest gain among those that have weight, and moves
+    it to the sequence with the largest gain.
     """
     total = 0.0
     for _ in range(_STEPS * m):
@@ -294,7 +292,7 @@ def _move_weight(alpha, gains, curvature, m, up, down, weight):
 
 @kernel
 def _add_steps(sequence, n, step, chain):
-    """Add to the marginal steps a move of the weight `step` from the true sequence to `sequence`."""
+    """Update the marginal steps for a move of the weight `step` from the true sequence to `sequence`."""
     own = chain.own
     for t in range(n):
         chain.node_steps[t, sequence[t]] += step

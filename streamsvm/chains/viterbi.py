@@ -1,4 +1,4 @@
-"""Predictions of sequence models: the best label sequence of each group of rows (Viterbi)."""
+"""Predict the best label sequence of each group of rows with the Viterbi algorithm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from streamsvm.errors import ModelError
 
 
 def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of pieces of up to `step` rows; with `by_group`, of whole groups (at least one)."""
+    """Yield the bounds of pieces with up to `step` rows.
+
+    If `by_group` is true, each piece consists of whole groups, and a group with more rows is one piece.
+    """
     if not by_group or len(rows.qid) != rows.n_rows:
         for begin in range(0, rows.n_rows, step):
             yield begin, min(begin + step, rows.n_rows)
@@ -28,9 +31,9 @@ def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int
 
 
 def best_sequences(scores: np.ndarray, transitions: np.ndarray, rows: Rows, begin: int) -> np.ndarray:
-    """Return the class codes of the best label sequences, with ties as in `argmax`.
+    """Return the class codes of the best label sequences; ties go to the lower code.
 
-    `scores`, shape (n, k), covers whole groups, starting at row `begin`. Raises `ModelError` without groups.
+    `scores`, shape (n, k), covers whole groups from row `begin` on. Raise `ModelError` if `qid` is missing.
     """
     from streamsvm.chains.kernels import decode_groups
 

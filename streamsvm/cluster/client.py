@@ -1,7 +1,7 @@
-"""Connection to a Dask cluster: find its workers, check that they match, and wait for their results.
+"""Connect to a Dask cluster: find its workers, check that they match, and wait for their results.
 
 Tasks are pure functions of other results or of data that the scheduler holds, so the scheduler repeats them
-if a worker is lost. Other lost data raises `WorkersLost`, and the run continues from its last commit.
+if a worker is lost. If other data is lost (`WorkersLost`), the run continues from its last commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHECK_ATTEMPTS = 3
 _POLL_SECONDS = 1.0
 _SILENT_SECONDS = 5.0  # time without a heartbeat; workers send one at least each second
 _GRAPH_WARNING_SIZE = "1000PB"  # so large that Dask never warns of large arguments
-_SCHEDULER_ERRORS = OSError, AttributeError, RuntimeError  # the last two after the client gave up
+_SCHEDULER_ERRORS = OSError, AttributeError, RuntimeError  # the last two are raised after the client gave up
 
 
 class Limits(NamedTuple):
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
 
     connect: float = 30.0  # for connecting to the scheduler or a worker
     task: float = 300.0  # for an answer, and between two heartbeats of a worker
-    busy: float = 3600.0  # for tasks of a training, while all workers send heartbeats
+    busy: float = 3600.0  # for tasks of a run, while all workers send heartbeats
 
 
 LIMITS = Limits()
@@ -51,7 +51,7 @@ _SAME_VERSIONS = Remedy("install the same versions on all machines of the cluste
 
 
 def _load_distributed() -> Any:
-    with extra(ClusterError, "a cluster needs dask.distributed", "cluster"):
+    with extra(ClusterError, "a cluster needs dask.distributed, which is not installed", "cluster"):
         import distributed
     return distributed
 
@@ -80,7 +80,7 @@ def running_cluster(
         dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
     )  # fmt: skip
     try:
-        cluster.scale(number)  # does not wait, which could block for ever if a worker dies
+        cluster.scale(number)  # does not wait, because waiting may never end if a worker dies
         yield cluster.scheduler_address, number
     finally:
         with contextlib.suppress(TimeoutError):  # a timeout also ends the processes
@@ -88,13 +88,13 @@ def running_cluster(
 
 
 class Cluster:
-    """Connection to a Dask cluster that runs the tasks of a training.
+    """Connection to a Dask cluster that runs the tasks of a training run.
 
     Parameters
     ----------
     address : str or path
-        Address of the scheduler ("tcp://host:8786"), its scheduler file, or "local" for processes on this
-        machine, which end with the connection.
+        Address of the scheduler, such as "tcp://host:8786", its scheduler file, or "local" for processes on
+        this machine, which end with the connection.
     number : int or None
         Number of workers to wait for (default 1), or maximum number of local processes to start (default:
         number of processors).
@@ -106,7 +106,7 @@ class Cluster:
     threads : Threads
         Threads of this process, which compute accuracy and objective.
     when_silent : callable
-        Called repeatedly if a worker sends no heartbeat during a wait. It may raise an exception.
+        Called repeatedly during a wait while a worker sends no heartbeats. It may raise an exception.
     """
 
     def __init__(self, address: str | os.PathLike[str], number: int | None, splits: int) -> None:
@@ -139,7 +139,7 @@ class Cluster:
                 options["address"], number = self._stack.enter_context(running)
             # Keep the log silent until a local cluster has closed, which may be after `CLOSE_SECONDS`.
             self._stack.enter_context(self._distributed.utils.silence_logging_cmgr(logging.CRITICAL))
-            # Collect clients that could not connect: closing one while another starts could block for ever.
+            # Collect clients that could not connect: closing one while another starts could block forever.
             gc.collect()
             client = self._distributed.Client(timeout=self._limits.connect, **options)
             self._client: Any = self._stack.enter_context(client)
@@ -170,7 +170,7 @@ class Cluster:
 
     @property
     def slots(self) -> list[str]:
-        """Worker addresses, each repeated once for each thread."""
+        """Addresses of the workers, each repeated once per thread."""
         records = sorted(self._worker_records().items())
         return [address for address, record in records for _ in range(max(1, record["nthreads"]))]
 
@@ -186,10 +186,10 @@ class Cluster:
         at: str | None = None,
         movable: bool = True,
     ) -> Any:
-        """Make a task to start later, shown as `name` on Dask's dashboard.
+        """Create a task to start later, shown as `name` on Dask's dashboard.
 
-        `arguments` are values, tasks or futures, or lists of them. The worker with the address `at` runs the
-        task, or another worker if the task is `movable` and Dask prefers another worker.
+        `arguments` are values, tasks or futures, or lists of them. The task runs on the worker with the
+        address `at`, or on another one if `movable` is True and Dask prefers that.
         """
         import dask
 
@@ -201,7 +201,7 @@ class Cluster:
     def start(self, tasks: Sequence[Any]) -> list[Any]:
         """Start tasks and their dependencies; return the futures of the results.
 
-        Raises `ClusterError` if the scheduler is gone, `WorkersLost` after a reconnection.
+        Raises `ClusterError` if the scheduler is gone, or `WorkersLost` if a lost connection was restored.
         """
         from dask import config
 
@@ -215,16 +215,17 @@ class Cluster:
             raise WorkersLost(f"the connection to the cluster {self.address} was lost") from None
 
     def results(self, futures: Sequence[Any], at: str | None = None) -> list[Any]:
-        """Return the results of futures; data errors are raised as in a training without a cluster.
+        """Return the results of futures; errors in the data are raised as in training without a cluster.
 
-        The worker `at` an address must answer soon. Without `at`, tasks may take long while all workers send
-        heartbeats. Raises `WorkersLost` for a silent worker, a very long task or a lost result.
+        If `at` is the address of a worker, it must answer within `Limits.task`. Otherwise, the limit is
+        `Limits.busy` while all workers send heartbeats. Raises `WorkersLost` if a limit is exceeded or a
+        result is lost.
         """
         results: list[Any] = self._finish(self._client.gather(futures, asynchronous=True), futures, at)
         return results
 
     def put(self, values: Sequence[Any], at: str) -> list[Any]:
-        """Send values to the worker `at` an address; return futures, which are lost if the worker leaves."""
+        """Send values to the worker with the address `at`; the futures are lost if this worker leaves."""
         scattering = self._client.scatter(
             list(values), workers=[at], direct=True, hash=False, timeout=self._limits.connect,
             asynchronous=True,
@@ -268,7 +269,7 @@ class Cluster:
                 raise WorkersLost(f"the cluster {self.address} finished no task for {limit:g} seconds")
 
     def _has_silent_worker(self) -> bool:
-        """Return True if a worker has been silent for `_SILENT_SECONDS`; without workers, wait for them."""
+        """Return True if a worker is silent for `_SILENT_SECONDS`; if there are no workers, wait for one."""
         if not (records := self._worker_records()):
             self._await_workers()
         now, before = time.monotonic(), self._heartbeats
@@ -283,7 +284,6 @@ class Cluster:
         return any(now - since > seconds for _, since in self._heartbeats.values())
 
     def _await_scheduler(self) -> None:
-        """Wait for a lost connection, or raise `ClusterError`."""
         until = time.monotonic() + self._limits.connect
         while self._client.status not in ("running", "closed") and time.monotonic() < until:
             time.sleep(_POLL_SECONDS / 10)
@@ -291,7 +291,7 @@ class Cluster:
             raise ClusterError(f"the scheduler of the cluster {self.address} no longer answers")
 
     def check(self, data: Any) -> list[str]:
-        """Raise `ClusterError` unless workers match this process and can read the store; return warnings."""
+        """Raise `ClusterError` if a worker does not match or cannot read the store; return warnings."""
         by_address = self.call_on_workers(versions)
         for address, remote in by_address.items():
             for name, version in versions().items():
@@ -315,7 +315,7 @@ class Cluster:
         ]
 
     def call_on_workers(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """Call a function on each worker, or again if a worker leaves; return results by address."""
+        """Call a function on all workers and return the results by address; try again if a worker leaves."""
         for attempt in range(_CHECK_ATTEMPTS):
             while not (addresses := self.workers):  # the last worker may just have left
                 self._await_workers()
@@ -339,7 +339,7 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let workers close open files, if they answer, and disconnect."""
+        """Disconnect, after workers that answer have closed their files."""
         with contextlib.suppress(TimeoutError, *_SCHEDULER_ERRORS):
             self._client.run(worker.close, self.token, on_error="ignore", callback_timeout=CLOSE_SECONDS)
         self._stack.close()

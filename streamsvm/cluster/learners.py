@@ -1,4 +1,4 @@
-"""Visits on the workers of a cluster, with results that equal visits in threads bit for bit."""
+"""Visits of rows on the workers of a cluster, with the same results as visits in threads, bit for bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BLOCKS_AHEAD = 2
 class ClusterClassRounds(ClassRounds):
     """`ClassRounds` on a cluster, where one worker receives the weight columns of both groups of a pair.
 
-    All rounds of a block are one graph of tasks, so a pair can begin once its groups are free.
+    All rounds of a block form one graph of tasks, so a pair can begin as soon as its groups are free.
     """
 
     weights: ShardedWeights
@@ -75,14 +75,14 @@ class ClusterClassRounds(ClassRounds):
             for lists, result in itertools.islice(reports, n_pairs):
                 duals.lists |= lists
                 weights.count([result])
-                if not learner.averaging:  # the pairs did not wait for the clocks of the last round
+                if not learner.averaging:  # the pairs did not wait for the clocks of the previous round
                     result.tally[CLOCK] += learner.tally[CLOCK] - clock
                 tallies.append(result.tally)
             yield number, np.array(tallies)
 
 
 def _centre_groups(weights: ShardedWeights, turn: Turn, shards: list[Any]) -> None:
-    """Replace each group by a task that subtracts the mean over all classes, and so depends on all groups."""
+    """Replace each group with a task that subtracts the mean over the classes of all groups."""
     cluster, addresses = weights.cluster, weights.choose_workers(len(shards))
     groups = list(zip(shards, addresses, strict=True))
     sums = [cluster.task("sum", sum_group, weights.job, turn, group, at=address) for group, address in groups]
@@ -96,7 +96,7 @@ def _lists_of_pair(duals: BlockDuals, g: int, h: int, with_own: bool) -> DualLis
 
 
 class ClusterRowRounds(RowRounds):
-    """`RowRounds` on a cluster. Workers add up their changes, and apply the sum to their weights."""
+    """`RowRounds` on a cluster, where workers add up their changes and apply the sum to their weights."""
 
     weights: ShardedWeights
 
@@ -108,7 +108,6 @@ class ClusterRowRounds(RowRounds):
         return dict(zip(workers, shards, strict=True))
 
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
-        """Send the old duals of each part to the worker that visits its rows."""
         weights, spec = self.weights, self.learner.spec
         weights.find_slots()
         splits, one_group = spec.settings.splits, np.zeros(spec.dual_format().n_ids, np.int64)
@@ -146,7 +145,7 @@ class ClusterRowRounds(RowRounds):
         return [(result.tally, result.duals) for result in reports]
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
-        """Score parts of each block of the training data; score other blocks in this process."""
+        """Score blocks of the training data on the workers, and other blocks in this process."""
         if blocks is not self.weights.blocks:
             yield from super().score_blocks(blocks, average_scale, tallies)
             return

@@ -27,12 +27,12 @@ def visit_pair(
     previous: list[TaskResult],
     is_last: bool,
 ) -> tuple[WeightShard, WeightShard, DualLists, TaskResult]:
-    """Visit the rows of two class groups over the classes of both, as `ClassRounds` does.
+    """Visit the rows of two class groups, using the classes of both groups, as `ClassRounds` does.
 
-    The rows of a group are the rows whose true class is in the group. `lists` has the old duals of each
-    group's rows for the classes of the other group and, in the first round, of the same group. Duals for the
-    same group then stay with its weights, and are returned if `is_last`. `previous` has the results of the
-    last round, if the clock of the average continues from them.
+    The rows of a group are the rows whose true class is in the group. `lists` contains the old duals of each
+    group's rows for the classes of the other group and, in the first round, for the classes of the same
+    group. The latter stay with the weights of the group, and are returned if `is_last` is True. `previous`
+    contains the results of the previous round if the clock of the average continues from them.
     """
     begin = time.thread_time()
     groups, shards = job.spec.groups, [left, right]

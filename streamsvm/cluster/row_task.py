@@ -28,7 +28,7 @@ class WeightDelta(NamedTuple):
 def visit_part(
     job: Job, turn: Turn, split: int, shard: WeightShard, old: tuple[RowDuals, float]
 ) -> tuple[WeightDelta, TaskResult]:
-    """Visit the rows of one round in a part of a block; `old` has the old duals and their scale."""
+    """Visit the rows of one round in a part of a block; `old` contains the old duals and their scale."""
     begin = time.thread_time()
     splits = job.spec.settings.splits
     block = job.reader().rows(turn)
@@ -53,7 +53,7 @@ def visit_part(
 
 
 def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
-    """Return the sum of two changes, a node of the binary tree of `sum_as_tree`."""
+    """Return the sum of two changes, for a node of the binary tree that `sum_as_tree` defines."""
     features = np.union1d(left.features, right.features)
     sums = []
     for a, b in ((left.current, right.current), (left.average_delta, right.average_delta)):

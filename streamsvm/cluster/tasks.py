@@ -1,4 +1,4 @@
-"""Arguments and results of cluster tasks, and the reader of data on a worker.
+"""Arguments and results of cluster tasks, and the reader of blocks on a worker.
 
 Tasks do not modify their arguments. A worker reads blocks itself, and copies only the weights of the features
 in its rows. Sums are the same as in threads, bit for bit.
@@ -29,7 +29,7 @@ from streamsvm.training.training import Training
 from streamsvm.training.visitor import Visitor, VisitPlan
 
 _SLICE_FEATURES = 2**12
-_BLOCKS_IN_MEMORY = 2  # blocks that a worker keeps
+_BLOCKS_IN_MEMORY = 2  # number of blocks that a worker keeps
 
 
 class _BlockReader:
@@ -81,11 +81,11 @@ class _BlockReader:
 
 
 class Job(NamedTuple):
-    """Data of a run that all tasks of the run need."""
+    """Data that all tasks of a run need."""
 
     token: str
     training: Training
-    plan: VisitPlan  # its specification has an average if memory permits
+    plan: VisitPlan  # its specification includes an average if memory permits
 
     @property
     def spec(self) -> Spec:
@@ -105,7 +105,7 @@ class Job(NamedTuple):
     def result(
         self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, duals: Sequence[RowDuals] = ()
     ) -> TaskResult:
-        """Make the report of a task that received `shards` and began at `begin` on this thread's clock."""
+        """Return the report of a task that received `shards` and began at `begin` on this thread's clock."""
         moved = sum(shard.nbytes for shard in shards if shard.worker != worker.own_address())
         seconds = time.thread_time() - begin
         read = self.reader().newly_read()
@@ -130,7 +130,7 @@ class WeightShard(NamedTuple):
         return cls(current, average, worker.own_address())
 
     def copy(self, *, averaging: bool) -> WeightShard:
-        """Copy the weights and, with `averaging`, the average delta, which is zero at first."""
+        """Copy the weights and, with `averaging`, the average delta, which starts at zero."""
         average = self.average_delta[:0]
         if averaging:
             average = self.average_delta.copy() if len(self.average_delta) else np.zeros_like(self.current)
@@ -145,11 +145,11 @@ class TaskResult(NamedTuple):
     moved: int  # bytes of weights from other workers
     read: int  # decoded bytes read from the store since the last report of this process
     peak: int
-    duals: list[RowDuals]  # new duals of a part of a block; row numbers count within the block
+    duals: list[RowDuals]  # new duals of a part of a block; row numbers are relative to the block
 
 
 def zeros(n_features: int, columns: int, dtype: np.dtype) -> WeightShard:
-    """Return the weights of a training before its first visit."""
+    """Return weights of zeros, without an average."""
     return WeightShard(np.zeros((n_features, columns), dtype), np.zeros((0, columns), dtype))
 
 
@@ -171,12 +171,12 @@ def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int)
 
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
-    """Make a visitor for `columns` weight columns; its dual buffer fills up as often as in a thread."""
+    """Return a visitor for `columns` weight columns, whose dual buffer fills up as often as in a thread."""
     entries = job.plan.dual_entries and job.plan.dual_entries - job.spec.columns + columns
     plan = job.plan._replace(dual_entries=entries, n_rows=n_rows, pairs=job.reader().pairs)
     return Visitor(plan, columns)
 
 
 def in_slices(n: int) -> Iterator[slice]:
-    """Cut `n` features into slices, because a copy of all weights may not fit into memory."""
+    """Yield slices of `n` features, because a copy of all weights may not fit into memory."""
     return (slice(begin, begin + _SLICE_FEATURES) for begin in range(0, n, _SLICE_FEATURES))

@@ -42,16 +42,9 @@ _ZERO_COUNTS: dict[str, float] = {
 
 
 class ShardedWeights(WeightStorage):
-    """Weights in the memory of the workers; reading the property `weights` fetches them after a visit.
+    """Weights in the memory of the workers; reading the property `weights` fetches them if they changed.
 
-    Parameters
-    ----------
-    storage : WeightStorage
-        Storage of this process, which receives fetched weights.
-    cluster : Executor
-    blocks : Blocks
-        Training data, which the workers can also read.
-    job_data : Job
+    `storage` receives the fetched weights. `blocks` is the training data, which the workers can also read.
     """
 
     def __init__(self, storage: WeightStorage, cluster: Executor, blocks: Blocks, job_data: Job) -> None:
@@ -95,7 +88,7 @@ class ShardedWeights(WeightStorage):
         self.work["workers"] = len(set(self._slots))
 
     def choose_workers(self, count: int) -> list[str]:
-        """Choose workers for `count` tasks in proportion to their threads, the same for successive tasks."""
+        """Return a worker for each of `count` tasks, in proportion to the threads of the workers."""
         return [self._slots[number * len(self._slots) // count] for number in range(count)]
 
     def put(self, values: Sequence[Any], addresses: Sequence[str]) -> list[Any]:
@@ -198,6 +191,5 @@ class ShardedWeights(WeightStorage):
 
 
 def _only(features: np.ndarray) -> Rows:
-    """Return rows with nothing but features, for `check_room`."""
     none = np.zeros(0)
     return Rows(none, features, np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)

@@ -1,4 +1,4 @@
-"""Estimate of the memory that each worker of a cluster needs for a run."""
+"""Estimate the memory that each worker of a cluster needs for a run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from streamsvm.training.training import Training
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-# Largest observed numbers of copies: of two groups for the first or a further split, and of a block.
+# Largest observed numbers of copies: of a pair of groups for the first and further splits, and of a block.
 _PAIR_COPIES, _FURTHER_COPIES, _BLOCK_COPIES = 5, 3, 3
 _COUNTED_NONZEROS = 1 << 22  # above this number, the count of features is an upper bound
 
 
 def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
-    """Estimate the memory of a worker, without the program: for one split, and for each further split.
+    """Estimate the memory of a worker, excluding the program, for one split and for each further split.
 
     If classes are split, a worker holds the two class groups of a split before and after a task, the task's
     copy, and two groups in transit (of average width, or the two widest). If rows are split, it holds all
     weights before and after a round, for each split the weights of its features and their changes, and the
-    sum of the changes; this case reads rows of one block. All splits of a worker share up to three blocks,
-    the duals of one block, and two copies of the margins of class pairs.
+    sum of the changes; to count features, this function reads rows of one block. All splits of a worker share
+    up to three blocks, the duals of one block, and two copies of the margins of class pairs.
 
-    Returns ``worker_bytes`` and ``worker_split_bytes``, which are None for a run of one split.
+    Returns ``worker_bytes`` and ``worker_split_bytes``, which are None if there is only one split.
     """
     spec, plan, starts = training.spec, training.plan, training.starts
     if spec.settings.splits == 1:
@@ -56,7 +56,7 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
 
 
 def _count_features(store: Store, begin: int, end: int) -> int:
-    """Count the features of rows; for many rows, extrapolate from the first, an upper bound if shuffled."""
+    """Count the features of rows; if there are many rows, extrapolate from the first ones."""
     read = min(end - begin, max(_COUNTED_NONZEROS * store.n_rows // max(store.nnz, 1), 1))
     seen = np.zeros(store.n_features, np.bool_)
     mark(store.rows(begin, begin + read).features, seen)

@@ -1,1 +1,1 @@
-"""Rows, labels and features in memory; blocks of rows, and the memory plan."""
+"""Rows, labels and feature names in memory, blocks of rows, and the memory plan."""

@@ -1,4 +1,4 @@
-"""Conversion of in-memory matrices (NumPy, SciPy sparse, DataFrame, AnnData) to rows."""
+"""Convert matrices in memory (NumPy, SciPy sparse, DataFrame, AnnData) to rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PASS_MATRIX = Remedy("pass a numeric matrix with one row per sample")
 
 
 class Matrix(NamedTuple):
-    """Matrix, dense or in canonical CSR. The arrays may belong to the caller."""
+    """Dense or canonical CSR matrix, whose arrays may be the caller's."""
 
     data: np.ndarray  # (nnz,) float32 or float64, finite
     indices: np.ndarray | None  # (nnz,) int32 or int64; None if dense
@@ -52,17 +52,17 @@ def as_matrix(
     """Convert an array, SciPy sparse matrix, DataFrame or AnnData, shape (n, n_features), to `dtype`.
 
     A dense input stays dense if at least half of the values in a sample of its rows are non-zero. Otherwise
-    the result is CSR. Raises `error` if `X` is not a numeric matrix, or a value is not finite in `dtype`.
+    the result is CSR. Raises `error` if `X` is not a numeric matrix, or if a value is not finite in `dtype`.
 
     Parameters
     ----------
     encoding : mapping, optional
-        A model's record of how DataFrame columns become features; empty if the model has none. By default
+        A model's record of how DataFrame columns become features; empty if the model has none. By default,
         text columns become categories.
     first : int
-        Number that error messages assign to the first row.
+        Number of the first row in error messages.
     columns : mapping, optional
-        Column settings of `streamsvm.convert` for a DataFrame without an encoding.
+        Column settings of `streamsvm.convert`, for a DataFrame if `encoding` is None.
     """
     import scipy.sparse
 
@@ -84,7 +84,7 @@ def as_matrix(
         except ValueError:
             raise error("X has rows of different lengths", remedy=_PASS_MATRIX) from None
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-        problem = f"X has {matrix.ndim} axes and the dtype {matrix.dtype}"
+        problem = f"X has {matrix.ndim} dimensions and the dtype {matrix.dtype}"
         raise error(problem, remedy=_PASS_MATRIX)
     if matrix.dtype == np.float16:  # SciPy does not support float16
         matrix = matrix.astype(np.float32)
@@ -115,10 +115,9 @@ def _is_encoded(X: Any, encoding: Mapping[str, Any] | None, settings: Mapping[st
 def one_row(
     indices: np.ndarray, values: np.ndarray, n_features: int, dtype: np.dtype, error: type[StreamsvmError]
 ) -> Matrix:
-    """Return one row as a matrix, from feature indices in any order and their values.
+    """Return a matrix with one row, given its feature indices, in any order, and its values.
 
-    Raises `error` unless the indices are distinct, below `n_features` and as many as the values, and the
-    values are finite.
+    Raises `error` if an index is repeated or out of range, or if a value is missing or not finite.
     """
     if indices.ndim != 1 or indices.shape != values.shape or values.dtype.kind not in "fiub":
         raise error(
@@ -144,7 +143,7 @@ def _finite(
     names: Sequence[str] | None = None,
     first: int = 0,
 ) -> np.ndarray:
-    """Convert values to `dtype`; raise `error`, which names row and column, if a value is not finite."""
+    """Convert values to `dtype`; raise `error` with the row and column if a value is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         data = np.ascontiguousarray(values, dtype)
     if (at := first_false(np.isfinite(data))) is not None:
@@ -182,9 +181,10 @@ def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
 
 
 def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) -> Any:
-    """Return AnnData with a layer, ``raw`` or an ``obsm`` entry as its matrix; `X` itself if none is named.
+    """Return `X`, with its matrix replaced by the layer, ``raw`` or the ``obsm`` entry that is named, if any.
 
-    Raises `InputError` if `X` lacks the matrix; `SettingsError` if several are named or `X` is not AnnData.
+    Raises `InputError` if `X` does not contain the named matrix. Raises `SettingsError` if several are named,
+    or if `X` is not AnnData.
     """
     name = one_matrix(layer, raw, obsm)
     if name is None:
@@ -208,7 +208,7 @@ def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) ->
 
 
 def one_matrix(layer: str | None, raw: bool, obsm: str | None) -> str | None:
-    """Return the setting that names a matrix of AnnData, or None; raise `SettingsError` if two do."""
+    """Return the setting that names a matrix of AnnData, or None; raise `SettingsError` if several do."""
     settings = {"layer": layer, "raw": raw or None, "obsm": obsm}
     names = [name for name, value in settings.items() if value is not None]
     if len(names) > 1:
@@ -217,18 +217,17 @@ def one_matrix(layer: str | None, raw: bool, obsm: str | None) -> str | None:
 
 
 def label_column(y: Any, label: str | None) -> tuple[Any, str | None]:
-    """Return (y, label); a string `y` names the label column, so it is returned as `label`."""
+    """Return (y, label); if `y` is a string, it names the label column and is returned as `label`."""
     return (None, y) if isinstance(y, str) and label is None else (y, label)
 
 
 def labels_of(X: Any, y: Any, label: str | None) -> Any:
-    """Return the labels: `y`, or the column `label` of a DataFrame or of ``obs``, or an entry of ``obsm``.
+    """Return `y`, or the column of a DataFrame or of ``obs``, or the entry of ``obsm``, that `label` names.
 
-    Raises `InputError` if there are no labels or no such column, and `SettingsError` if both `y` and `label`
-    are given.
+    Raises `InputError` if neither is given or there is no such column, and `SettingsError` if both are given.
     """
     if label is None and y is None:
-        remedy = "pass one label per row, or name a column of the DataFrame or of obs in label"
+        remedy = "pass one label per row, or set label to the name of a column of the DataFrame or of obs"
         raise InputError(f"y is missing; {remedy}")
     if label is None:
         return y
@@ -240,44 +239,44 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
 
 
 def without_label(X: Any, label: str | None) -> Any:
-    """Drop the label column of a DataFrame; return other matrices unchanged."""
+    """Return a DataFrame without its label column; return other matrices unchanged."""
     return X.drop(columns=label) if label in getattr(X, "columns", ()) and hasattr(X, "drop") else X
 
 
 def row_weights(X: Any, weights: Any, n_rows: int, where: str = "sample_weight") -> np.ndarray:
     """Return the row weights as float64.
 
-    `weights` contains numbers, or names a column of ``obs`` of AnnData. Raises `InputError`, whose message
-    begins with `where`, unless there is one finite number >= 0 per row.
+    `weights` contains numbers, or names a column of ``obs`` of AnnData. Raises `InputError`, with a message
+    that begins with `where`, unless there is one finite number >= 0 per row.
     """
     weights = column_of(X, weights)
     try:
         result = np.asarray(weights).astype(np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{where} has values that are not numbers") from None
+        raise InputError(f"{where} has values that are not numbers; use numbers >= 0") from None
     if result.shape != (n_rows,):
-        raise InputError(f"{where} has the shape {result.shape}, but the matrix has {n_rows:,} rows")
+        raise InputError(f"{where} has the shape {result.shape}; pass one weight per row ({n_rows:,})")
     if (row := first_no_amount(result)) is not None:
         raise InputError(f"{where}, row {row + 1}: the weight {result[row]} is invalid; use numbers >= 0")
     return result
 
 
 def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
-    """Return ``qid`` (see `codes_of_groups`) for `groups`: one value per row, or a column name in ``obs``."""
+    """Return the ``qid`` of each row; `groups` has one value per row, or names a column of ``obs``."""
     return codes_of_groups(column_of(X, groups), n_rows, error)
 
 
 def labelled_rows(
     X: Any, y: Any, dtype: np.dtype, columns: Mapping[str, Any] | None = None
 ) -> tuple[Rows, dict[str, Any], Matrix]:
-    """Return training rows, the entries of `class_record`, and the matrix of the rows.
+    """Convert `X` and `y` to training rows, and return (rows, entries of `class_record`, matrix of `X`).
 
     The parameters are as for `as_matrix`; `label_lists` describes a `y` with several labels per row. The
-    classes are the sorted labels, or the columns of an indicator matrix. If every row of a `y` that allows
-    several labels has exactly one, single-label rows are returned.
+    classes are the sorted labels, or the columns of an indicator matrix. If `y` allows several labels but
+    each row has exactly one, single-label rows are returned.
 
-    Raises `InputError` if `X` is not a finite numeric matrix, `y` has a wrong length or missing labels, a row
-    repeats a label, all rows have all labels, or there are fewer than two classes.
+    Raises `InputError` if `X` is not a finite numeric matrix, if `y` has the wrong length or missing labels,
+    if a row repeats a label, if all rows have all labels, or if there are fewer than two classes.
     """
     matrix = as_matrix(X, dtype, columns=columns)
     n_rows = len(matrix.indptr) - 1
@@ -327,7 +326,6 @@ def _encode(y: Any, n_rows: int, sets: LabelLists | None) -> tuple[np.ndarray, d
 
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
-    """Check that there are at least two classes with distinct names, and return the record."""
     classes = record["classes"]
     check_classes(classes, "y", InputError)
     if len(set(classes)) < len(classes):

@@ -1,4 +1,4 @@
-"""Blocks of a store: ranges of rows that are in memory together, read for training or scoring."""
+"""Read the rows of a store in blocks, each of which fits in memory, for training or scoring."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Blocks:
-    """Blocks of consecutive rows of a store, read one at a time.
+    """Blocks of consecutive rows of a store, which are read one at a time.
 
     Parameters
     ----------
@@ -33,16 +33,18 @@ class Blocks:
         Block boundaries from `cut_blocks`. A single block stays in memory.
     dtype : dtype
         Dtype of the computation, to which values are converted.
-    cost, class_weights : float, and ndarray of float64, shape (n_classes,), optional
-        Cost of a row of weight 1, and the factor of the cost for each class.
+    cost : float
+        Cost of a row with weight 1.
+    class_weights : ndarray of float64, shape (n_classes,), optional
+        Factor of the cost for each class.
     weighted : bool
         Whether to multiply the cost by the row weights of the store, if any.
     held_out : HeldOutPart, optional
-        Rows whose cost is set to 0.
+        Part of the rows whose cost is set to 0.
     plan : Plan, optional
-        Memory plan, which limits the size of a read; by default a block is one read.
+        Memory plan, which limits the size of a read; by default, each block is read at once.
     labelled : bool
-        Whether to raise `StoreError` for rows without a known class.
+        Whether to raise `StoreError` if a row has no known class.
     """
 
     store: Store
@@ -70,30 +72,30 @@ class Blocks:
         return RowBuffer(int(np.diff(self.starts).max(initial=0)), nnz, self.store.n_labels)
 
     def read(self, number: int, buffer: RowBuffer | None = None) -> Rows:
-        """Read block `number` into `buffer`; held-out rows have the cost 0."""
+        """Read block `number` into `buffer`, or into a new buffer."""
         return self.rows(int(self.starts[number]), int(self.starts[number + 1]), buffer)
 
     def each(self, starts: np.ndarray, numbers: Iterable[int]) -> Iterator[Rows]:
-        """Yield the rows of the blocks `numbers`, with boundaries `starts`.
+        """Yield the rows of the blocks `numbers`, whose boundaries are in `starts`.
 
-        Two buffers alternate, so a block is overwritten when the block after the next is read.
+        Two buffers alternate, so a block is overwritten when the second block after it is read.
         """
         for at, number in enumerate(numbers):
             yield self.rows(int(starts[number]), int(starts[number + 1]), self._buffers[at % 2])
 
     @property
     def first_starts(self) -> np.ndarray:
-        """First row of each block of the first pass, followed by the number of rows."""
+        """First row of each block in the first pass, followed by the number of rows."""
         if self.plan is None or len(self) > 1:
             return self.starts
         n_blocks = self.plan.first_blocks
         return self.starts[-1] * np.arange(n_blocks + 1) // n_blocks
 
     def rows(self, start: int, stop: int, buffer: RowBuffer | None = None) -> Rows:
-        """Read the rows ``start:stop`` of a block into `buffer`.
+        """Read the rows ``start:stop``, which lie in one block, into `buffer` or into a new buffer.
 
-        A single block stays in memory: only rows before `stop` that are not yet in memory are read, and any
-        range may be requested.
+        If there is only one block, it stays in memory, and only the rows before `stop` that are not yet in
+        memory are read.
         """
         if len(self) == 1:
             buffer, first = self._buffers[0], 0
@@ -106,7 +108,7 @@ class Blocks:
         return self._without_held_out(buffer.span(start - first, stop - first))
 
     def _cuts(self, start: int, stop: int) -> list[int]:
-        """Return the boundaries of the reads of a range of rows, each as large as the plan allows."""
+        """Divide the rows ``start:stop`` into reads as large as the plan allows; return their boundaries."""
         if (plan := self.plan) is None or start >= stop:
             return [start, stop] if start < stop else []
         row_bytes = plan.row_bytes + plan.label_bytes * -(-self.store.n_labels // self.store.n_rows)
@@ -129,13 +131,13 @@ class Blocks:
         return rows._replace(data=self._cast(rows, start), cost=self._costs(rows))
 
     def to_measure(self) -> Blocks:
-        """Return the same blocks with cost 1 for held-out rows of positive cost, and 0 for all other rows."""
+        """Return a copy in which held-out rows with positive cost have cost 1, and all other rows cost 0."""
         blocks = copy.copy(self)
         blocks._measures = True
         return blocks
 
     def without_values(self, start: int, stop: int) -> Rows:
-        """Read labels, costs, groups and row numbers of a block, because other processes read its values."""
+        """Read the rows ``start:stop`` without their values, which other processes read."""
         columns = self.store.columns(np.array([[start, stop]]), {"labels", "cost", "qid", "numbers"})
         none = np.zeros(0)
         rows = Rows(none, np.zeros(0, np.int32), np.zeros(1, np.int64), none, none)._replace(**columns)
@@ -158,7 +160,7 @@ class Blocks:
         return cost
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:
-        """Convert values to `self.dtype`; raise `StoreError` on overflow. `first` is the first row number."""
+        """Convert values to `self.dtype`; raise `StoreError` on overflow. Row 0 has the number `first`."""
         with np.errstate(over="ignore", invalid="ignore"):
             data = rows.data.astype(self.dtype, copy=False)
         if data is not rows.data and (at := first_false(np.isfinite(data))) is not None:
@@ -170,7 +172,7 @@ class Blocks:
         return data
 
     def empty(self) -> Rows:
-        """Return a batch without rows, with the dtypes of `read`."""
+        """Return an empty batch of rows, with the same dtypes as those of `read`."""
         indices = None if self.store.dense_rows else np.zeros(0, self.store.index_dtype)
         labels = np.zeros(0, LABEL_DTYPE)
         start = np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""Validation of rows for compiled code, which does not check bounds."""
+"""Validate rows for compiled code, which does not check bounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-PIECE_ELEMENTS = 2**16  # elements per step, few enough for the processor cache
+PIECE_ELEMENTS = 2**16  # elements processed at a time, few enough for the processor cache
 
 
 def first_true(flags: np.ndarray) -> int | None:
@@ -32,12 +32,12 @@ def first_no_amount(values: np.ndarray) -> int | None:
 
 
 def row_of(indptr: np.ndarray, element: int) -> int:
-    """Return the row that contains `element`, from the row pointers `indptr`."""
+    """Return the index of the row that contains `element`, given the row pointers `indptr`."""
     return int(np.searchsorted(indptr, element, "right")) - 1
 
 
 class Violation(NamedTuple):
-    """First invalid element of `array` (``"data"`` or ``"indices"``), with a reason."""
+    """Invalid element of `array` (``"data"`` or ``"indices"``), with the reason why it is invalid."""
 
     array: str
     element: int
@@ -47,10 +47,10 @@ class Violation(NamedTuple):
 def find_violation(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int
 ) -> Violation | None:
-    """Find a value that is not finite, or an index that is out of range or not strictly increasing.
+    """Find a value that is not finite, or an index out of range or not strictly increasing in its row.
 
-    `data`, float32 or float64, and `indices`, int32 or int64, are contiguous, of shape (nnz,). `indptr` of
-    shape (n_rows + 1,) is int64 and monotonic, from 0 to nnz.
+    `data` (float32 or float64) and `indices` (int32 or int64) are contiguous and have the shape (nnz,).
+    `indptr` is int64 of shape (n_rows + 1,) and increases from 0 to nnz.
     """
     flags = np.empty(PIECE_ELEMENTS, np.bool_)
     for start in range(0, len(data), PIECE_ELEMENTS):
@@ -62,7 +62,7 @@ def find_violation(
 
 
 def find_index_violation(indices: np.ndarray, indptr: np.ndarray, end: int, what: str) -> Violation | None:
-    """Find an index >= `end`, or not above its predecessor in the row; `what` names the index."""
+    """Find an index outside ``0..end - 1`` or not above its predecessor; `what` names it in the reason."""
     nnz = len(indices)
     unsigned = indices.view(indices.dtype.str.replace("i", "u"))  # negative numbers become very large
     flags = np.empty(PIECE_ELEMENTS, np.bool_)
@@ -93,7 +93,7 @@ def first_labels(codes: np.ndarray, indptr: np.ndarray) -> np.ndarray:
 
 
 def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
-    """Compute the squared norm of each row, float64 of shape (n_rows,); infinite on overflow.
+    """Return the squared norm of each row, float64 of shape (n_rows,), with inf on overflow.
 
     The norms are bit-identical for any division of the rows into batches. `indptr` runs from 0 to nnz.
     """
@@ -112,7 +112,7 @@ def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
 
 
 def row_pieces(starts: np.ndarray, end: int, target: int = 2**20) -> list[tuple[int, int]]:
-    """Return the (start, stop) bounds of ranges of rows with about `target` elements, or one longer row.
+    """Divide rows into ranges with about `target` elements or one longer row; return (start, stop) bounds.
 
     `starts` contains the first element of each row, and `end` is the end of the last row.
     """

@@ -1,7 +1,7 @@
-"""Tables of misclassification costs: Δ(y, j) is the cost of predicting class j for a row of class y.
+"""Read tables of misclassification costs, where Δ(y, j) is the cost of predicting class j for class y.
 
-A table is float32 of shape (k, k) for k classes, with one row per true class. Costs are from 0 to 1e30, and
-0 on the diagonal.
+A table is a float32 array of shape (k, k) for k classes, with one row per true class. Costs are from 0 to
+1e30, and 0 on the diagonal.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LARGEST = 1e30  # far from overflow in float32
 def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
     """Read a cost table, float32 of shape (k, k), for k classes.
 
-    Arrays and ``.npy`` files follow the order of `classes`. Other files are CSV with class names in the first
-    line and first column, in any order. A DataFrame has class names in its index and columns.
+    Arrays and ``.npy`` files must follow the order of `classes`. Other files are read as CSV, with class
+    names in the first line and the first column, in any order. A DataFrame has them as index and columns.
 
-    Raises `InputError` if the table is unreadable or not k by k, does not name each class once, or has
-    invalid costs.
+    Raises `InputError` if the table cannot be read or is not k by k, if it does not name each class once, or
+    if a cost is invalid.
     """
     where, k = "costs", len(classes)
     names: list[list[str]] = []
@@ -47,7 +47,7 @@ def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
         with np.errstate(over="ignore"):
             costs = np.array(source, np.float32, order="C")
     except (TypeError, ValueError):
-        raise InputError(f"{where}: the costs are not a table of numbers") from None
+        raise InputError(f"{where}: the costs are not a numeric table; use {k:,} x {k:,} numbers") from None
     if costs.shape != (k, k):
         size = " x ".join(f"{length:,}" for length in costs.shape) or "a single number"
         raise InputError(f"{where}: the table of costs is {size}, but {k:,} classes need {k:,} x {k:,}")
@@ -58,7 +58,7 @@ def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
 
 
 def check_costs(costs: np.ndarray, classes: Sequence[str], where: str) -> None:
-    """Raise `InputError` about `where` unless `costs`, shape (k, k), is a valid table."""
+    """Raise `InputError` unless `costs`, shape (k, k), is a valid table; the message begins with `where`."""
     bad = ~((costs >= 0) & (costs <= _LARGEST))
     np.fill_diagonal(bad, np.diagonal(costs) != 0)
     if bad.any():
@@ -96,7 +96,6 @@ def _read_csv(path: str) -> tuple[list[np.ndarray], list[str], list[str]]:
 
 
 def _positions(names: Sequence[str], classes: Sequence[str], where: str) -> list[int]:
-    """Return the position of each class in `names`, a permutation of the classes."""
     at = {name: position for position, name in enumerate(names)}
     for problem, wrong in ("is unknown", at.keys() - set(classes)), ("is missing", set(classes) - at.keys()):
         if wrong:
@@ -116,7 +115,7 @@ def _opened_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
-    """Yield (place for messages, stripped line) for a text file, without blank lines and ``#`` comments."""
+    """Yield (place for messages, stripped line) for each line of a file that is not blank or a comment."""
     with _opened_text(Path(path)) as file:
         for number, line in enumerate(file.read().split("\n"), 1):
             if line.strip() and not line.lstrip().startswith("#"):
@@ -127,12 +126,12 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
 
 
 def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
-    """Compute the cost table of a class tree: the cost of two classes is the length of the path between them.
+    """Compute a cost table from a class tree, where costs are the lengths of the paths between classes.
 
-    `source` maps each node except the root to its parent, or names a file with a child and its parent on each
-    line, separated by white space, or by a tab if names contain blanks. Inner nodes may be classes.
-
-    Raises `InputError` if the file is unreadable, a node has two parents, or the classes are not in one tree.
+    `source` maps each node except the root to its parent, or is the path of a file. Each line of the file
+    contains a child and its parent, separated by white space, or by a tab if names contain blanks. Inner
+    nodes may be classes. Raises `InputError` if the file cannot be read, if a node has two parents, or if the
+    classes are not in one tree.
     """
     if isinstance(source, Mapping):
         where, edges = "tree", [("tree", list(map(class_name, edge))) for edge in source.items()]

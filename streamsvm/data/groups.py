@@ -1,4 +1,4 @@
-"""Groups of rows: sequences of adjacent rows with the same ``qid``, and rows that are held out together."""
+"""Find groups of rows: sequences of adjacent rows with the same ``qid``, and rows to hold out together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamsvm.data.checks import first_false
 from streamsvm.data.names import column_of
 from streamsvm.errors import Call, InputError, Option, Remedy, StreamsvmError
 
-# Remedy if a loss or model for sequences is used with rows without groups.
+# Remedy if rows without groups are passed to a loss or model for sequences.
 GIVE_GROUPS = Remedy(
     "convert LIBSVM text with {}, or, in Python, pass groups with a matrix or AnnData in memory",
     Call("convert", options=(Option("groups"),)),
@@ -26,7 +26,7 @@ def group_starts(qid: np.ndarray) -> np.ndarray:
 
 
 def in_group_order(qid: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return all row numbers with the groups in `order`; rows keep their order within a group."""
+    """Return all row numbers, with the groups arranged in `order`; rows keep their order within a group."""
     starts = group_starts(qid)
     sizes = np.diff(starts)[order]
     before = np.cumsum(sizes) - sizes
@@ -34,10 +34,9 @@ def in_group_order(qid: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
-    """Convert the group value of each row to ``qid``, numbers 0, 1, ... in row order.
+    """Convert the group of each row to its ``qid``; groups are numbered 0, 1, ... in row order.
 
-    Raises `error` if the number of values is wrong, a value is missing, or the rows of a group are not
-    adjacent.
+    Raises `error` if the shape is wrong, a value is missing, or the rows of a group are not adjacent.
     """
     names = np.asarray(groups)
     if names.shape != (n_rows,):
@@ -60,9 +59,9 @@ def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np
 
 
 def group_hash(value: Any) -> int:
-    """Hash the text of a value to 0..2**63 - 1; return -1 for a missing value.
+    """Hash a value, as text, to a number from 0 to 2**63 - 1; return -1 for a missing value.
 
-    Equal values in different files or of different types have equal hashes.
+    Equal values have equal hashes, even if they have different types or are in different files.
     """
     if is_missing(value) or value == "":
         return -1
@@ -76,15 +75,15 @@ def group_hashes(values: Iterable[Any]) -> np.ndarray:
 
 
 def check_hashes(hashes: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
-    """Return `hashes`; raise `InputError` about ``place(row)`` for the first row whose hash is -1."""
+    """Return `hashes`; raise `InputError` if a hash is -1. ``place(row)`` describes a row in the message."""
     if (row := first_false(hashes >= 0)) is not None:
         raise InputError(f"{place(row)} has no value in the hold-out column; add a value, or remove the row")
     return hashes
 
 
 def row_hashes(X: Any, values: Any, n_rows: int) -> np.ndarray:
-    """Hash the hold-out value of each row; `values` may name a column of a DataFrame or of ``obs``."""
+    """Return a hash of each row's hold-out value; `values` may name a column of a DataFrame or of ``obs``."""
     column = np.asarray(column_of(X, values, of_frame=True))
     if column.shape != (n_rows,):
-        raise InputError(f"hold_out_by has the shape {column.shape}, but X has {n_rows:,} rows")
+        raise InputError(f"hold_out_by has the shape {column.shape}; pass one value per row ({n_rows:,})")
     return check_hashes(group_hashes(column.tolist()), lambda row: f"X: row {row + 1}")

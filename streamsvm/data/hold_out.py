@@ -1,4 +1,4 @@
-"""Hold-out sets without copies: a fraction of each class, or all rows of some groups."""
+"""Hold out a fraction of each class, or all rows of some groups, without copying rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class HeldOutPart(NamedTuple):
     """One of several parts into which the rows of a store are divided.
 
-    By default, rows are sorted by class, and within a class by a hash of their number in the input (the
-    finalizer of SplitMix64, Steele et al. 2014). Parts are assigned in turn along this order, so part sizes
-    differ by at most one row, and each class is divided evenly. For this order, a row with several labels
-    has the class of its first label, and rows of weight 0 form an additional class. A sequence is never
-    divided: the hash of its number determines its part.
+    By default, rows are sorted by class and, within a class, by a hash of their number in the input (the
+    finalizer of SplitMix64, Steele et al. 2014). The sorted rows are dealt to the parts in turn, so part
+    sizes differ by at most one row, and each class is divided evenly. Rows with several labels are sorted by
+    their first label, and rows with weight 0 form an additional class. A sequence is never divided: a hash of
+    its number determines its part.
 
-    With a hold-out column, the hashes of its values are sorted and cut into parts with about equal numbers of
-    rows. Each part has at least one value, if there are enough values.
+    With a hold-out column, the hashes of its values are sorted and cut into parts with about the same number
+    of rows. Each part contains at least one value if there are enough values.
     """
 
     part: int  # from 0
@@ -34,11 +34,11 @@ class HeldOutPart(NamedTuple):
     n_values: tuple[int, ...] = ()  # number of hold-out values in each part
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
-        """Return a mask of the rows in this part, by their numbers in the input."""
+        """Return a mask of the rows in this part, given the numbers of the rows in the input."""
         return self.part_of[numbers] == self.part
 
     def described(self, by: str | None) -> str | None:
-        """Describe how much is held out by the column `by`; None without a hold-out column."""
+        """Describe how much is held out by the column `by`; return None if there is no hold-out column."""
         if not self.n_values:
             return None
         n, total, fraction = self.n_values[self.part], sum(self.n_values), (self.part_of == self.part).mean()
@@ -46,10 +46,10 @@ class HeldOutPart(NamedTuple):
 
 
 def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPart | None:
-    """Return the part of the rows that the setting `hold_out` names; None without the setting.
+    """Return the part of the rows that the setting `hold_out` names, or None if it is not set.
 
-    Raises `PlanError` if dividing the rows of a store on disk takes more than `memory` bytes, and
-    `InputError` if the hold-out column has too few values for this part, or divides a sequence.
+    Raises `PlanError` if dividing the rows of a store on disk takes more than `memory` bytes. Raises
+    `InputError` if the hold-out column has too few values for this part, or different values in a sequence.
     """
     if hold_out is None:
         return None
@@ -67,7 +67,7 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
 
 
 def division_bytes(store: Store) -> int:
-    """Return the memory, in bytes, that dividing the rows of a store into parts takes."""
+    """Return the memory, in bytes, that is needed to divide the rows of a store into parts."""
     return (26 if store.held_out_by else 10) * store.n_rows
 
 
@@ -84,12 +84,12 @@ def _divide_values(store: Store, parts: int) -> HeldOutPart:
         values = columns["hold_out_by"]
         hashes[begin : begin + len(values)] = values
         if ((np.diff(columns.get("qid", values)) == 0) & (np.diff(values) != 0)).any():
-            raise InputError(f"{store.path}: a sequence has two values of the hold-out column")
+            raise InputError(f"{store.path}: a sequence has two hold-out values; choose another column")
     hashes.sort()
     edges = np.append(np.flatnonzero(np.diff(hashes, prepend=-1)), n)  # start of each value, and the end
     n_values, largest = len(edges) - 1, np.diff(edges).max()
     if n_values > 1 and 2 * largest > n:
-        warn(StreamsvmWarning(f"{store.path}: one hold-out value has {largest:,} of the {n:,} rows"))
+        warn(StreamsvmWarning(f"{store.path}: {largest:,} of the {n:,} rows share one hold-out value"))
     cuts = [0]
     nearest = np.searchsorted(edges[1:] + edges[:-1], 2 * n * np.arange(1, parts) / parts)
     for part, at in enumerate(nearest.tolist(), 1):
@@ -108,7 +108,7 @@ def _divide(store: Store, parts: int) -> HeldOutPart:
     input_numbers = {"names"} if [each.native for each in store.members] == [True] else set()
     label_shift = np.uint64(64 - store.n_classes.bit_length())
     number_mask = np.uint64(2 ** store.n_rows.bit_length() - 1)
-    keys = np.empty(store.n_rows, np.uint64)  # bits of a key: class, start of the hash, row number
+    keys = np.empty(store.n_rows, np.uint64)  # bits of a key: class, first bits of the hash, row number
     part_of = np.empty(store.n_rows, np.min_scalar_type(parts - 1))
     for begin, columns in _pieces(store, {"labels", "numbers", "qid", "cost"} | input_numbers):
         numbers = columns["numbers"].astype(np.uint64)
@@ -127,7 +127,7 @@ def _divide(store: Store, parts: int) -> HeldOutPart:
 
 
 def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.ndarray:
-    """Return a mask of the rows ``begin:end`` with positive weight that are not held out."""
+    """Return a mask of the rows ``begin:end`` that have a positive weight and are not held out."""
     part = held_out_part(settings.hold_out, store, settings.memory)
     names = set() if settings.sample_weight == NONE else {"cost"}
     names |= set() if part is None else {"numbers"}

@@ -1,4 +1,4 @@
-"""Rows with several labels: parsing of `y`, and recoding of label codes."""
+"""Parse a `y` with several labels per row, and recode the label codes of rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 
 
 class LabelLists(NamedTuple):
-    """Label lists of multi-label rows; row i has ``labels[indptr[i]:indptr[i + 1]]``.
+    """Label lists of multi-label rows; the labels of row i are ``labels[indptr[i]:indptr[i + 1]]``.
 
-    For an indicator matrix, `columns` contains the label of each column, and `labels` the column numbers, int
-    of shape (n_labels,). Otherwise `columns` is None, and `labels` is a list. `indptr` is int64.
+    For an indicator matrix, `columns` contains the label of each column, and `labels` is an integer array of
+    column numbers. Otherwise `columns` is None, and `labels` is a list of labels. `indptr` is int64.
     """
 
     labels: Any
@@ -30,14 +30,14 @@ class LabelLists(NamedTuple):
 
 
 def label_lists(y: Any, n_rows: int) -> LabelLists | None:
-    """Return the labels of rows with several labels each; None if `y` has one label per row.
+    """Return the label lists of `y`, or None if `y` has one label per row.
 
-    `y` has a list, tuple, set or array of labels for each row, or is an indicator matrix of zeros and ones,
-    shape (n_rows, n_classes), dense or SciPy sparse. A list of lists always contains labels. The classes of
-    an indicator matrix are its column numbers, or the column names of a DataFrame.
+    `y` contains a list, tuple, set or array of labels for each row, or is an indicator matrix of zeros and
+    ones, shape (n_rows, n_classes), dense or SciPy sparse. A list of lists is never read as an indicator
+    matrix. The classes of an indicator matrix are its column numbers, or the column names of a DataFrame.
 
-    Raises `InputError` if the length is not `n_rows`, only some rows have collections, or an indicator matrix
-    has values other than 0 and 1.
+    Raises `InputError` if the length is not `n_rows`, if only some rows have collections of labels, or if an
+    indicator matrix has values other than 0 and 1.
     """
     import scipy.sparse
 
@@ -52,7 +52,7 @@ def label_lists(y: Any, n_rows: int) -> LabelLists | None:
     _check_length(len(lists), n_rows)
     if not all(is_list):
         row = is_list.index(False)
-        raise InputError(f"y[{row}] is {lists[row]!r:.40}, but other rows have lists of labels")
+        raise InputError(f"y[{row}] is {lists[row]!r:.40}, but other rows have lists of labels; pass a list")
     indptr = np.zeros(n_rows + 1, np.int64)
     np.cumsum([len(labels) for labels in lists], out=indptr[1:])
     return LabelLists(list(itertools.chain.from_iterable(lists)), indptr, None)
@@ -63,7 +63,7 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
     y = y.to_numpy() if hasattr(y, "to_numpy") else y
     _check_length(y.shape[0], n_rows)
     if y.dtype.kind not in "fiub":
-        raise InputError(f"y has values of type {y.dtype}; an indicator matrix has only 0 and 1")
+        raise InputError(f"y has values of type {y.dtype}; use only 0 and 1 in an indicator matrix")
     matrix = canonical_csr(y, name="y")
     data = matrix.data
     if (at := first_true((data != 0) & (data != 1))) is not None:
@@ -76,7 +76,7 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
 
 
 def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError, name: str = "X") -> Any:
-    """Convert a matrix to CSR with sorted indices and without duplicates, without modifying the input.
+    """Return a matrix as CSR with sorted and distinct indices, without modifying the input.
 
     Raises `error` if the arrays of a sparse matrix are inconsistent, because SciPy would read out of bounds.
     """
@@ -103,9 +103,9 @@ def _check_length(length: int, n_rows: int) -> None:
 
 
 def known_codes(y: Any, n_rows: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return (codes, indptr) of label lists for `with_label_sets`; None if `y` has one label per row.
+    """Return (codes, indptr) of the label lists in `y`, or None if `y` has one label per row.
 
-    Unknown and missing labels have negative codes; a `StreamsvmWarning` tells their number.
+    Unknown and missing labels have negative codes, and a `StreamsvmWarning` says how many there are.
     """
     sets = label_lists(y, n_rows)
     if sets is None:
@@ -114,12 +114,12 @@ def known_codes(y: Any, n_rows: int, classes: np.ndarray) -> tuple[np.ndarray, n
     codes = codes_among(labels, classes)
     codes = codes if sets.columns is None else codes[sets.labels]
     if n_unknown := int(np.count_nonzero(codes < 0)):
-        warn(StreamsvmWarning(f"y: labels unknown to the model are ignored ({n_unknown:,} in all rows)"))
+        warn(StreamsvmWarning(f"y: labels unknown to the model are ignored ({n_unknown:,} in total)"))
     return codes, sets.indptr
 
 
 def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes, indptr), int32 and int64, with each row's distinct codes >= 0 in increasing order."""
+    """Return (codes, indptr), int32 and int64, with the distinct non-negative codes of each row, sorted."""
     n_rows, width = len(indptr) - 1, int(codes.max(initial=0)) + 1
     row_of = np.repeat(np.arange(n_rows), np.diff(indptr))
     keys = np.unique((row_of * width + codes)[codes >= 0])
@@ -129,15 +129,15 @@ def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np
 
 
 def row_with_a_label_twice(codes: np.ndarray, indptr: np.ndarray, distinct: np.ndarray) -> int | None:
-    """Return the first row with a repeated code, or None; `distinct` is the `indptr` from `distinct_sets`."""
+    """Return the first row that repeats a code, or None; `distinct` is the `indptr` from `distinct_sets`."""
     known = np.concatenate([[0], np.cumsum(codes >= 0)])[indptr]
     return first_true(np.diff(distinct) < np.diff(known))
 
 
 def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
-    """Set the labels of row i to ``codes[indptr[i]:indptr[i + 1]]``, in any order, without negative codes.
+    """Return rows with new labels: for row i, the non-negative codes in ``codes[indptr[i]:indptr[i + 1]]``.
 
-    Raises `InputError` if a row has a label twice.
+    The codes may be in any order. Raises `InputError` if a row repeats a label.
     """
     label_codes, label_indptr = distinct_sets(codes, indptr)
     row = row_with_a_label_twice(codes, indptr, label_indptr)
@@ -148,7 +148,7 @@ def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
 
 
 def recode(rows: Rows, code_of: np.ndarray) -> Rows:
-    """Replace each label code c by ``code_of[c]``, where -1 marks unknown labels.
+    """Return rows with each label code c replaced by ``code_of[c]``; -1 stands for an unknown label.
 
     `code_of` is int32 of shape (n_codes + 1,). Its last entry is -1, so unknown labels (c = -1) stay unknown.
     """

@@ -1,4 +1,4 @@
-"""Division of the memory budget between weights, duals, scratch arrays, and blocks of rows."""
+"""Divide the memory budget between weights, duals, scratch arrays and blocks, and cut a store into blocks."""
 
 from __future__ import annotations
 
@@ -17,65 +17,65 @@ from streamsvm.errors import PlanError
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-# Bytes per read while a block is filled, in the block's dtypes. Smaller reads decode more boundary chunks
-# twice, and larger reads leave less memory for blocks.
+# Size of each read that fills a block, in bytes of the block's dtypes. Smaller reads decode more boundary
+# chunks twice, and larger reads leave less memory for blocks.
 READ_BYTES = 2**26
 READS_OF_ROOM = 256  # with much memory, a read may take 1/256 of the memory left for blocks
 LEAST_READS = 8  # with little memory, a read and its copies take 1/8 of the memory left for blocks
-# If all rows fit, they form one block. Only the first pass has up to FIRST_BLOCKS blocks of at least
-# FIRST_BYTES, so training starts before all rows are read.
+# If all rows fit, they form one block. In the first pass only, they form up to FIRST_BLOCKS blocks of at
+# least FIRST_BYTES, so that training starts before all rows are read.
 FIRST_BLOCKS = 16
 FIRST_BYTES = 2**26
-# Bytes per block if weights need the memory: reading rows is sequential, but access to weights is random.
+# Bytes per block if memory is short. Weights then get the rest, because only they are accessed at random.
 SMALL_BLOCK = 2**22
-# Bytes beyond the plan, for the interpreter, libraries and compiled code.
+# Bytes that the interpreter, libraries and compiled code take in addition to the plan.
 INTERPRETER = 120 * 2**20
-_SCAN_ROWS = 2**18  # row offsets per read while cutting blocks
-# Fraction of the memory left by weights and scratch arrays that holds new duals until they are written to
-# files. A constant keeps plans reproducible.
+_SCAN_ROWS = 2**18  # number of row offsets that are read at a time when blocks are cut
+# Fraction of the memory not taken by weights and scratch arrays that holds new duals until they are written
+# to files. It is constant, so that plans are reproducible.
 DUAL_SHARE = 1 / 8
-# Maximum of non-zeros times weight columns in a block: a few seconds of work, because a training commits and
-# stops only between blocks. Fewer and larger blocks reach a smaller gap.
+# Maximum product of the numbers of non-zeros and weight columns of a block: a few seconds of work, because
+# training commits and stops only between blocks. Fewer and larger blocks would reach a smaller gap.
 BLOCK_WORK = 2**35
-# With at least this many classes, weights are sparse rows if the dense matrix exceeds the budget. With fewer
-# classes, the dense row of a feature takes less than a memory page.
+# With at least this many classes, weights are stored as sparse rows if the dense matrix exceeds the budget.
+# With fewer classes, the dense row of a feature takes less than a memory page.
 MANY_CLASSES = 1000
-# With at least this many classes, weights are always sparse rows, and the wrong classes that a row does not
-# list share a common dual, if the loss allows it (docs/measurements/engine.md).
+# With at least this many classes, weights are always stored as sparse rows. If the loss allows it, the wrong
+# classes that a row does not list share a common dual (docs/measurements/engine.md).
 COMMON_DUAL_CLASSES = 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Memory of each part of a fit in bytes, decided before the first row is read.
+    """Division of the memory for a fit, in bytes, made before the first row is read.
 
     Memory-mapped files (large weights, duals of the last pass) are not counted, because the operating system
-    caches only as many of their pages as fit. With a single block, the memory that the plan leaves is for the
-    duals of two passes. Training on a matrix in memory has no budget, and its plan has sizes of 0.
+    caches only as many of their pages as fit. With a single block, the memory that is not planned is used for
+    the duals of two passes. Training on a matrix in memory has no budget, so the sizes in its plan are 0.
     """
 
-    dual_entries: int = 0  # capacity for new duals before they are written to a file
+    dual_entries: int = 0  # number of new duals that are buffered before they are written to a file
     weights_in_memory: bool = False  # False if they are in memory-mapped files
-    average: bool = False  # True if the iterates are averaged; False if that is off or too large
+    average: bool = False  # False if averaging is turned off or needs too much memory
     sparse: bool = False  # True if weights are stored as sparse rows
-    pool_bytes: int = 0  # bytes of sparse rows kept in RAM; further bytes are memory-mapped
+    pool_bytes: int = 0  # size of the sparse rows that are kept in RAM; the others are memory-mapped
     common_dual: bool = False  # True if most wrong classes of a row share one dual
     memory: int = 0  # budget: the setting, or the memory available to the process if that is less
     fixed: int = 0  # everything but duals and blocks: weights in memory, chunks being decoded, scratch
     decode_bytes: int = 0  # chunks being decoded, included in `fixed`
     dual_bytes: int = 0
     block_bytes: int = 0
-    held_blocks: int = 0  # blocks in memory: a single block, or the current and the next block
+    held_blocks: int = 0  # number of blocks in memory: a single block, or the current and the next one
     first_blocks: int = 1  # number of blocks in the first pass, if later passes have one block
     read_bytes: int = 0  # maximum size of a read, in the block's dtypes
-    read_copies: int = 0  # copies of a read in memory, in addition to the blocks
+    read_copies: int = 0  # number of copies of a read in memory, in addition to the blocks
     row_bytes: int = 0  # size of a row in a block, without its non-zeros
     nnz_bytes: int = 0  # size of a non-zero in a block
     max_block_rows: int = 0
     max_block_nnz: int = 0
     label_bytes: int = 0  # size of a label in a block of multi-label rows
     max_block_labels: int = 0
-    needs_cluster: bool = False  # True if workers hold the weights of each split, which are not counted
+    needs_cluster: bool = False  # True if the weights of each split are held by workers and not counted
 
     @property
     def total(self) -> int:
@@ -84,12 +84,12 @@ class Plan:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the blocks that are in memory at the same time."""
+        """Total size, in bytes, of the blocks that are in memory at the same time."""
         return self.held_blocks * min(self.largest_block, self.block_bytes)
 
     @property
     def largest_block(self) -> int:
-        """Bytes of the largest block that an unlimited budget would allow."""
+        """Size, in bytes, of the largest block that an unlimited budget would allow."""
         labels = self.label_bytes * self.max_block_labels
         return self.row_bytes * self.max_block_rows + self.nnz_bytes * self.max_block_nnz + labels
 
@@ -111,30 +111,34 @@ def make_plan(
     in_one_read: bool = False,
     **recorded: Any,
 ) -> Plan:
-    """Divide the budget: weights and scratch arrays, then new duals, then blocks (one block if all rows fit).
+    """Divide the budget between weights and scratch arrays, new duals, and blocks, in this order.
 
     Parameters
     ----------
     dtype : dtype
         Dtype of the weights.
     columns : int
-        Columns of the weights: one per class, and padding.
+        Number of weight columns: one per class, plus padding.
     memory : int
         Budget in bytes.
     keeps_duals : bool
-        Whether new duals are buffered, to write them to files or to revisit the rows of a block.
-    dual_ids, row_duals : int, optional
-        Number of distinct dual ids, and maximum number of duals per row; by default one per class.
+        Whether new duals are buffered, so that they can be written to files or a block can be revisited.
+    dual_ids : int, optional
+        Number of distinct dual ids; by default one per class.
+    row_duals : int, optional
+        Maximum number of duals per row; by default one per class.
     rows_at_once : int
         Number of rows in the longest group if groups are solved as a whole; its new duals must fit.
     shared : int
-        Bytes of the weights, and of everything in memory that the plan does not size.
-    block_rows, most_block_bytes : int, optional
-        Maximum number of rows, and of bytes, in a block.
+        Size in bytes of the weights and of all other memory that is not computed here.
+    block_rows : int, optional
+        Maximum number of rows in a block.
+    most_block_bytes : int, optional
+        Maximum size of a block in bytes.
     held_row_bytes : int
         Additional bytes per row of the current block.
     in_one_read : bool
-        Whether each block is one read, as for scoring, which works with small blocks.
+        Whether each block is a single read, as in scoring, for which small blocks suffice.
     **recorded
         Further fields of the plan, such as `weights_in_memory`.
     """
@@ -155,7 +159,7 @@ def make_plan(
     row_bytes += 8 * (store.grouped + store.multilabel + store.held_out_by)
     row_bytes += held_row_bytes
     label_bytes = 4 * store.multilabel
-    # A read needs the stored form, twice if it is copied for checks or conversion, and memory for transforms.
+    # A read needs its stored form, twice if that is copied for checks or conversion, and room for transforms.
     stored = store.dtype.itemsize + store.index_bytes
     read = stored * (1 if store.native else 2) + store.extra_nnz_bytes
     read += dtype.itemsize * (dtype != store.dtype)
@@ -197,20 +201,20 @@ def make_plan(
 
 
 def dual_id_dtype(n_ids: int) -> np.dtype:
-    """Return the smallest unsigned dtype for `n_ids` dual ids, which usually are class codes."""
+    """Return the smallest unsigned dtype for `n_ids` dual ids, which are usually class codes."""
     return np.min_scalar_type(max(n_ids - 1, 0))
 
 
 def longest_group(store: Store) -> int:
-    """Return the number of rows of the longest group of a store with groups."""
+    """Return the number of rows in the longest group of a store with groups."""
     return max((int(np.diff(rows).max()) for rows, _, _ in _units(store, Plan())), default=0)
 
 
 def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield, in pieces, the boundaries of units that blocks do not divide: rows, groups or slices.
+    """Yield, in pieces, the boundaries of the units that blocks never divide: rows, groups or slices.
 
-    A piece is three arrays with an element for each unit and one for the end: first row, first non-zero, and
-    cumulative bytes in a block, from an arbitrary origin. Row offsets and groups are read once.
+    A piece consists of three arrays, with an element for each unit and one for the end: first row, first
+    non-zero, and cumulative size in bytes, from an arbitrary origin. Row offsets and groups are read once.
     """
     if store.units is not None:
         rows, offsets = store.units.rows, store.units.offsets
@@ -238,7 +242,7 @@ def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, n
 def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
     """Return the offsets of the first non-zero and the first label of each row, relative to ``rows[0]``.
 
-    `rows` is increasing. The result is int64 of shape (2, len(rows)); label offsets are 0 for single labels.
+    `rows` is increasing. The result is int64 of shape (2, len(rows)). Label offsets are 0 for single labels.
     """
     result, before = np.zeros((2, len(rows)), np.int64), [0, 0]
     for begin in range(int(rows[0]), int(rows[-1]), _SCAN_ROWS):
@@ -253,7 +257,7 @@ def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
 
 
 def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
-    """Return a budget in bytes that suffices for any row or group, and the maximum of their non-zeros."""
+    """Return a sufficient budget in bytes for each row or group, and the maximum number of its non-zeros."""
     largest = longest = 0
     for _, offsets, cost in _units(store, plan):
         largest = max(largest, int(np.diff(cost).max()))
@@ -267,8 +271,8 @@ def _too_small(store: Store, plan: Plan) -> PlanError:
     need, longest = least_budget(store, plan)
     unit = "group of rows" if store.grouped else "row"
     return PlanError(
-        f"{store.path}: the memory budget cannot hold a {unit} of {longest:,} non-zeros and the "
-        f"{plan.fixed:,} bytes for weights, chunks and scratch",
+        f"{store.path}: the memory budget is too small for a {unit} with {longest:,} non-zeros and the "
+        f"{plan.fixed:,} bytes for weights, chunks and scratch arrays",
         needed_memory=need,
     )
 
@@ -276,10 +280,10 @@ def _too_small(store: Store, plan: Plan) -> PlanError:
 def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
     """Return the first row of each block, followed by the number of rows, int64 of shape (n_blocks + 1,).
 
-    A block has as many consecutive rows as the plan allows; groups are never divided. Row offsets and groups
-    are read once, in pieces.
+    A block contains as many consecutive rows as the plan allows; groups are never divided. Row offsets and
+    groups are read once, in pieces.
 
-    Raises `PlanError`, with a sufficient budget, if the budget cannot hold the largest row or group.
+    Raises `PlanError`, which states a sufficient budget, if the budget is too small for a row or group.
     """
     starts = [0]
     limits = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
@@ -311,7 +315,7 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
 
 
 def available_memory() -> int:
-    """Return how many bytes are still available to this process and the page cache of its files."""
+    """Return the memory, in bytes, still available to this process and the page cache of its files."""
     available = memory_limit() - private_memory()
     with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
         line = next(line for line in file if line.startswith("MemAvailable:"))
@@ -320,16 +324,16 @@ def available_memory() -> int:
 
 
 def private_memory() -> int:
-    """Return how many bytes this process uses now, without memory-mapped files.
+    """Return the memory, in bytes, that this process uses now, without memory-mapped files.
 
-    Systems other than Linux report the peak of all resident memory instead.
+    On systems other than Linux, return the peak of all resident memory instead.
     """
     size = _status().get("RssAnon")
     return _peak_resident() if size is None else size
 
 
 def peak_private_memory() -> int:
-    """Return the peak memory since `forget_peak`, minus the memory-mapped files resident now.
+    """Return the peak memory in bytes since `forget_peak`, minus the memory-mapped files resident now.
 
     This is an estimate, because the system does not report the memory-mapped files at the peak.
     """
@@ -340,13 +344,13 @@ def peak_private_memory() -> int:
 
 
 def forget_peak() -> None:
-    """Reset `peak_private_memory`, if the system supports it."""
+    """Reset the peak that `peak_private_memory` reports, if the system supports this."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
 
 def _status() -> dict[str, int]:
-    """Return the memory sizes in /proc/self/status in bytes; empty on systems other than Linux."""
+    """Return the memory sizes in /proc/self/status, in bytes, or an empty dict if there is no such file."""
     try:
         with open("/proc/self/status") as file:
             lines = [line.split() for line in file if line.endswith(" kB\n")]

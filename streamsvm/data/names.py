@@ -1,4 +1,4 @@
-"""Feature names, and matching of data columns with model features."""
+"""Name features, and match the columns of data with the features of a model."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from streamsvm.data.rows import Rows, kept_values, with_matrix
 from streamsvm.data.value_kinds import SAMPLE_VALUES
 from streamsvm.errors import FeatureError, InputError, Message, Remedy, StreamsvmWarning, warn
 
-_MIN_KNOWN = 0.1  # fraction of the non-zeros
+_MIN_KNOWN = 0.1  # minimum fraction of the non-zeros in known features
 _SHOWN_NAMES = 3  # names listed in a message
 
 
 def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
-    """Return column labels as strings; None if they are just 0, 1, 2, ...
+    """Return column labels as strings, or None if they are just 0, 1, 2, ...
 
-    Repeated names get the suffixes -1, -2, ..., as in ``AnnData.var_names_make_unique``, with a
-    `StreamsvmWarning` that begins with `where`.
+    Repeated names get the suffixes -1, -2, ..., as in ``AnnData.var_names_make_unique``, and a
+    `StreamsvmWarning` that begins with `where` is issued.
     """
     names = [label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label) for label in labels]
     if all(name == str(column) for column, name in enumerate(names)):
@@ -31,7 +31,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     if len(taken) < len(names):
         names, repeated = _numbered(names, taken)
         warn(
-            f"{where}: feature names are repeated ({len(repeated):,}: {examples(repeated)}); suffixes number "
+            f"{where}: feature names are repeated ({examples(repeated)}); suffixes number "
             "them in the order of the file, so data in another order may be matched wrongly",
             remedy=Remedy("give each feature a distinct name, such as a gene ID"),
         )
@@ -39,7 +39,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
 
 
 def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
-    """Return the names with suffixes that make them distinct, and the repeated names; update `taken`."""
+    """Return the names, made distinct by suffixes, and the repeated names; update `taken`."""
     result, times = [], Counter[str]()
     seen: set[str] = set()
     for name in names:
@@ -60,7 +60,7 @@ class FeatureMatch:
     Attributes
     ----------
     columns : ndarray of int32 or int64, shape (n_features,), or None
-        Model column of each data column, -1 if unknown to the model. None is the identity.
+        Model column of each data column, or -1 if the model does not have it. None stands for the identity.
     message : Message or None
         One-line warning about the match, if any.
     """
@@ -69,7 +69,7 @@ class FeatureMatch:
     message: Message | None = None
 
     def warn(self, sample: Any, where: str) -> None:
-        """Warn of `message`, and of unknown features in `sample`, rows or a matrix of the unmatched data."""
+        """Issue `message` as a warning, and warn if few features in `sample`, rows or a matrix, are known."""
         if self.message is not None:
             warn(StreamsvmWarning(self.message))
         if self.columns is not None:
@@ -80,10 +80,10 @@ class FeatureMatch:
 
 
 def warn_of_unknown_features(n_known: int, n_unknown: int, where: str) -> None:
-    """Warn if less than a tenth of the non-zeros belong to features that the model knows."""
+    """Warn if fewer than a tenth of the non-zeros are in features that the model knows."""
     if (fraction := n_known / max(n_known + n_unknown, 1)) < _MIN_KNOWN and n_unknown:
         of_known = f"only {fraction:.2%} of the non-zeros belong to features of the model"
-        warn(f"{where}: {of_known}; the predictions may be unreliable")
+        warn(f"{where}: {of_known}, so predictions may be unreliable; pass data with the model's features")
 
 
 def match_features(
@@ -94,11 +94,11 @@ def match_features(
     model: str = "the model",
     encoding: Mapping[str, Any] | None = None,
 ) -> FeatureMatch:
-    """Match data features to model features: by name if both have names, else by position.
+    """Match data features with model features, by name if both have names, and by position otherwise.
 
-    Names are distinct, or None. `where` and `model` name the data and the model in messages, and `encoding`
-    is the record of how table columns became features of the model. Raises `FeatureError` if no name is
-    common, or the data lacks a table column that the model needs.
+    Names must be distinct. `where` and `model` describe the data and the model in messages, and `encoding` is
+    the record of how table columns became features of the model. Raises `FeatureError` if data and model have
+    no name in common, or if the data lacks a table column that the model needs.
     """
     if names is None and model_names is None:
         return FeatureMatch()
@@ -125,7 +125,7 @@ def match_features(
         parts.append(f"{len(unknown):,} data features unknown to {model} are ignored ({examples(unknown)})")
     if not matched:
         raise FeatureError(
-            f"{where} has none of the {len(column):,} features of {model}, which has names such as "
+            f"{where} has none of the {len(column):,} features of {model}: the model has names such as "
             f"{examples(model_names)}, but the data has names such as {examples(names)}; use data with the "
             "same kind of names, such as gene IDs"
         )
@@ -144,7 +144,7 @@ def match_features(
 
 
 def encoded_names(column: Mapping[str, Any]) -> list[str]:
-    """Return the feature names of a table column from its record (docs/formats.md)."""
+    """Return the names of the features that a table column became, from its record (docs/formats.md)."""
     name, values = column["name"], column.get("values")
     names = [name + " (year)" * (column.get("date") == "years")]
     names = names if values is None else [f"{name}={value}" for value in values]
@@ -152,11 +152,10 @@ def encoded_names(column: Mapping[str, Any]) -> list[str]:
 
 
 def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
-    """Move column j of the rows to ``columns[j]``, or drop it if ``columns[j]`` is negative; keep the norms.
+    """Return rows with column j moved to ``columns[j]``, or dropped if that is negative; keep the norms.
 
     `columns` is int32 or int64 of shape (n_old_features,), and its non-negative entries are distinct. The
-    result has `n_features` features in new arrays, with indices of the dtype of `columns`. Features without
-    a source column are 0.
+    result has `n_features` features and new arrays with the index dtype of `columns`. Other features are 0.
     """
     if rows.dense:
         known = np.flatnonzero(columns >= 0)
@@ -176,7 +175,7 @@ def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
 def sort_rows(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `data` and `indices` sorted by index within each row; may modify its arguments."""
+    """Return `data` and `indices`, sorted by index within each row; the arguments may be modified."""
     import scipy.sparse
 
     matrix = scipy.sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features))
@@ -186,13 +185,13 @@ def sort_rows(
 
 
 def examples(names: Sequence[str]) -> str:
-    """Return the first few names, quoted."""
+    """Return the first few names, in quotes, as text for a message."""
     more = ", ..." if len(names) > _SHOWN_NAMES else ""
     return ", ".join(map(repr, names[:_SHOWN_NAMES])) + more
 
 
 def column_of(X: Any, values: Any, *, of_frame: bool = False) -> Any:
-    """Return `values`, or the column that it names: of ``obs``, or of a DataFrame if `of_frame`."""
+    """Return `values` or, if it is a name, this column of ``obs`` or, with `of_frame`, of a DataFrame."""
     if not isinstance(values, str):
         return values
     is_frame = of_frame and not hasattr(X, "obsm")

@@ -1,12 +1,12 @@
-"""Detection of rows that are not shuffled: successive rows with similar labels.
+"""Detect rows that are not shuffled, because successive rows have similar labels.
 
-Training on unshuffled rows makes the model worse. It also makes the progressive accuracy, of predictions just
-before each row is learned from, too high, because similar rows precede each row.
+Training on unshuffled rows makes the model worse. It also makes the progressive accuracy too high, because
+the model has just learned from similar rows when it predicts a row.
 
-The measure is Cramér's V between the label of a row and its group of successive rows, corrected for the bias
-of small groups (Bergsma 2013). It is about 0 in random order, and 1 if the group determines the label. If a
-fraction V of the rows is sorted and all other rows are in random order, the measure is about V. Above 0.2,
-progressive accuracy is several points too high.
+The measure is Cramér's V between the label of a row and its group of successive rows, with a correction for
+the bias of small groups (Bergsma 2013). It is about 0 if the order is random, and 1 if the group determines
+the label. If a fraction V of the rows is sorted and all other rows are in random order, the measure is about
+V. If the measure is above 0.2, the progressive accuracy is several percentage points too high.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _MIN_ASSOCIATION = 0.2
 _MIN_DEVIATIONS = 15  # significance threshold in standard deviations, for small data
 # Defaults for streams.
 _GROUP_ROWS = 32  # because short runs of a label are harmless
-_MIN_GROUPS = 8  # because the first rows are too few for a warning
+_MIN_GROUPS = 8  # because fewer rows are not enough for a warning
 
 
 class LabelGroups:
-    """Label counts in groups of `size` successive rows, in memory proportional to the number of classes.
+    """Label counts in groups of `size` successive rows. The memory is proportional to the number of classes.
 
-    An incomplete last group is ignored. With fewer than `fewest` groups, the association is 0. Counting
-    continues from a saved `state`.
+    An incomplete last group is ignored. If there are fewer than `fewest` groups, the association is 0. A
+    saved `state` can be passed to continue counting.
 
     Attributes
     ----------
     state : ndarray of float64, shape (3, n_classes)
-        For each class: the sum of its squared counts in the complete groups, the sum of these counts, and the
+        For each class, the sum of its squared counts in the complete groups, the sum of these counts, and its
         count in the current group.
     """
 
@@ -93,12 +93,12 @@ class LabelGroups:
 
     @property
     def alike(self) -> bool:
-        """True if successive rows have similar labels."""
+        """Whether successive rows have similar labels."""
         return self.association >= _MIN_ASSOCIATION
 
 
 def block_warning(store: Store, n_blocks: int) -> str | None:
-    """Return a warning if the labels differ between the blocks of a store, else None; read all labels."""
+    """Return a warning if the labels differ between the blocks of a store, or None. Reads all labels."""
     if store.shuffled or n_blocks < 2:
         return None
     # The groups have equal sizes, because a short last block would get too much weight.
@@ -108,7 +108,7 @@ def block_warning(store: Store, n_blocks: int) -> str | None:
     if not groups.alike:
         return None
     return Message(
-        f"the rows of {store.path} are not shuffled, and its {n_blocks:,} blocks hold different labels "
+        f"the rows of {store.path} are not shuffled, and the labels differ between its {n_blocks:,} blocks "
         f"(Cramér's V is {groups.association:.2f} instead of 0), so the model may be much worse than a model "
         "trained on shuffled rows; the progressive accuracy is omitted because it would be misleading",
         Remedy(

@@ -12,10 +12,10 @@ _VALUE_ARRAYS = POINTERS["indptr"]
 
 
 class RowBuffer:
-    """Arrays for the rows of one block at a time; memory pages are allocated on first use.
+    """Arrays for the rows of one block at a time, whose memory pages are allocated on first use.
 
-    The parameters are the capacities; `n_labels` is 0 for single-label rows. The attribute `n_rows` is the
-    number of rows in the current block so far.
+    The parameters are the maximum numbers of rows, non-zeros and labels; `n_labels` is 0 for single-label
+    rows. The attribute `n_rows` is the number of rows of the current block that have been appended.
     """
 
     def __init__(self, n_rows: int, nnz: int, n_labels: int) -> None:
@@ -25,11 +25,11 @@ class RowBuffer:
         self.begin(n_rows)
 
     def begin(self, n_rows: int) -> None:
-        """Start a block of `n_rows` rows."""
+        """Start a block with `n_rows` rows."""
         self.n_rows, self._block_rows, self._rows = 0, n_rows, self._arrays
 
     def append(self, part: Rows) -> None:
-        """Append the next rows of the block; they are copied unless they are the whole block."""
+        """Append the next rows of the block, which are copied unless they are the whole block."""
         if part.n_rows == self._block_rows:
             self._rows, self.n_rows = part, part.n_rows
             return
@@ -59,7 +59,7 @@ class RowBuffer:
         return Rows(**arrays)
 
     def span(self, start: int, stop: int) -> Rows:
-        """Return the rows ``start:stop`` of the block as views; they must have been appended."""
+        """Return views of the rows ``start:stop`` of the block, which must have been appended."""
         assert self._rows is not None
         is_all = (start, stop) == (0, len(self._rows.labels))
         return self._rows if is_all and self._rows is not self._arrays else row_span(self._rows, start, stop)

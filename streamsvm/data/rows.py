@@ -11,7 +11,7 @@ _NO_COST = np.empty(0)
 _NO_CODES = np.empty(0, np.int32)
 NO_NUMBERS = np.empty(0, np.int64)
 OF_EACH_ROW = ("labels", "norm2", "cost", "qid", "numbers", "hold_out_by")  # some may be empty
-POINTERS = {"indptr": ("data", "indices"), "label_indptr": ("label_codes",)}  # with their arrays
+POINTERS = {"indptr": ("data", "indices"), "label_indptr": ("label_codes",)}  # and the arrays that they index
 PIECE_ROWS = 2**18  # rows per read of an array with one element per row
 
 
@@ -27,17 +27,17 @@ class Rows(NamedTuple):
     indptr : ndarray of int64, shape (n_rows + 1,)
         Row ``i`` is ``data[indptr[i]:indptr[i + 1]]``; ``indptr[0]`` is 0.
     labels : ndarray of int32, shape (n_rows,)
-        Class codes; -1 for labels unknown to training.
+        Class codes; -1 for unknown labels.
     norm2 : ndarray of float64, shape (n_rows,)
-        Squared Euclidean norm of each row, from the values as stored.
+        Squared Euclidean norm of each row, computed from the stored values.
     cost : ndarray of float64, shape (n_rows,)
-        Weight of each row's loss: C times class weight and sample weight. Empty for rows that are only
+        Weight of each row's loss: C times class weight times sample weight. Empty for rows that are only
         predicted; kernels that compute losses do not check this.
     label_codes : ndarray of int32, shape (n_labels,)
+        Labels of multi-label rows, distinct and increasing within a row; ``labels`` then contains the first
+        label of each row, or -1. Both arrays are empty for single-label rows.
     label_indptr : ndarray of int64, shape (n_rows + 1,)
-        Labels of multi-label rows: row ``i`` has ``label_codes[label_indptr[i]:label_indptr[i + 1]]``,
-        distinct and increasing. Then ``labels`` has the first label, or -1 if there is none. Both are empty
-        for single-label rows.
+        The labels of row ``i`` are ``label_codes[label_indptr[i]:label_indptr[i + 1]]``.
     qid : ndarray of int64, shape (n_rows,)
         Group of each row, such as the sequence of a token. The rows of a group are adjacent. Empty for rows
         without groups.
@@ -45,8 +45,8 @@ class Rows(NamedTuple):
         Row number in the input, which views preserve. Rows without labels are not counted; joined data are
         numbered consecutively. Empty if unknown.
     hold_out_by : ndarray of int64, shape (n_rows,)
-        Hash of the value, such as a donor, whose rows are held out together (see `group_hashes`). Empty if
-        rows are held out individually.
+        Hash of a value, such as a donor (see `group_hashes`). Rows with the same hash are held out together.
+        Empty if rows are held out individually.
     """
 
     data: np.ndarray
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes in all arrays."""
+        """Total size of the arrays in bytes."""
         return sum(array.nbytes for array in self if array is not None)
 
     @property
@@ -77,7 +77,7 @@ class Rows(NamedTuple):
 
     @property
     def matrix(self) -> np.ndarray:
-        """View of the values of dense rows, shape (n_rows, n_features); (0, 0) without rows."""
+        """View of the values of dense rows, shape (n_rows, n_features), or (0, 0) if there are no rows."""
         return self.data.reshape(self.n_rows, len(self.data) // max(self.n_rows, 1))
 
     @property
@@ -89,13 +89,13 @@ class Rows(NamedTuple):
 
     @property
     def largest_feature(self) -> int:
-        """Largest feature of any row; -1 if there is none."""
+        """Largest feature index in any row, or -1 if there is none."""
         if self.indices is None:
             return self.matrix.shape[1] - 1
         return int(self.indices.max(initial=-1))
 
     def class_counts(self, n_classes: int) -> np.ndarray:
-        """Count the rows of each class that have positive `cost`, or all its rows if `cost` is empty."""
+        """Count the rows of each class: those with positive `cost`, or all of them if `cost` is empty."""
         codes = self.label_codes if len(self.label_indptr) else self.labels
         if len(self.cost):
             n_labels = np.diff(self.label_indptr) if len(self.label_indptr) else 1
@@ -109,13 +109,13 @@ def dense_rows(matrix: np.ndarray, labels: np.ndarray, norm2: np.ndarray) -> Row
 
 
 def with_matrix(rows: Rows, matrix: np.ndarray) -> Rows:
-    """Replace the values by a C-contiguous matrix, shape (n_rows, n_features)."""
+    """Return rows whose values are replaced by a C-contiguous matrix, shape (n_rows, n_features)."""
     n_rows, n_features = matrix.shape
     return rows._replace(data=matrix.reshape(-1), indptr=np.arange(n_rows + 1) * n_features)
 
 
 def sparse_rows(rows: Rows, index_dtype: np.dtype) -> Rows:
-    """Convert dense rows to CSR without zeros; return CSR rows unchanged."""
+    """Convert dense rows to CSR without storing zeros; return CSR rows unchanged."""
     if not rows.dense:
         return rows
     at, features = np.nonzero(rows.matrix)
@@ -131,7 +131,7 @@ def with_index_dtype(rows: Rows, index_dtype: np.dtype) -> Rows:
 
 
 def row_span(rows: Rows, start: int, stop: int) -> Rows:
-    """Return the rows ``start:stop`` as views, except for `indptr` and `label_indptr`, which start at 0."""
+    """Return views of the rows ``start:stop``; only `indptr` and `label_indptr` are new, and start at 0."""
     parts: dict[str, Any] = {name: getattr(rows, name)[start:stop] for name in OF_EACH_ROW}
     for name, targets in POINTERS.items():
         if len(pointers := getattr(rows, name)):
@@ -162,12 +162,12 @@ def kept_values(rows: Rows, kept: np.ndarray) -> Rows:
 
 
 def pointed_to(rows: Rows, names: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (name, array) for the arrays `names`, except for the missing indices of dense rows."""
+    """Yield (name, array) for the arrays `names`, but skip the indices of dense rows, which are None."""
     return ((name, values) for name in names if (values := getattr(rows, name)) is not None)
 
 
 def joined_rows(parts: Iterable[Rows]) -> Rows:
-    """Concatenate batches of rows, all CSR or all dense; batches from an iterator are freed meanwhile."""
+    """Concatenate batches of rows, all CSR or all dense; batches from an iterator are freed along the way."""
     arrays = dict(zip(Rows._fields, map(list, zip(*parts, strict=True)), strict=True))
     joined: dict[str, Any] = {}
     for name in Rows._fields:

@@ -1,10 +1,10 @@
-"""Statistics of features from one pass over the rows, in float64.
+"""Compute statistics of features in one pass over the rows, in float64.
 
-Rows are added one by one in order. Deviations are summed from the running mean (Welford 1962), because a
-difference of two sums of squares is inaccurate for features with a large mean. Long data is cut into spans
-that depend only on the number of rows. Spans are accumulated separately and combined in order (Chan et al.
-1979); zeros are included at the end by the same formula. The results are therefore bit-identical for any size
-of reads and any number of threads.
+Rows are added one by one, in order. Squared deviations from the running mean are summed (Welford 1962),
+because a difference of two sums of squares is inaccurate for features with a large mean. Long data is divided
+into spans, which depend only on the number of rows. Spans are accumulated separately and combined in order
+(Chan et al. 1979); the same formula adds the zeros at the end. The results are therefore bit-identical for
+any read size and any number of threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streamsvm.data.rows import Rows, row_span
 
 BYTES_PER_FEATURE = {"counts": 8, "moments": 32}
 _MIN_SPAN_ROWS, _MAX_SPANS = 2**17, 64
-_PIECE_FEATURES = 2**16  # features joined at a time
+_PIECE_FEATURES = 2**16  # number of features combined at a time
 _SAMPLE_SLICES, _SLICE_ROWS = 8, 128  # sample of a dense matrix, to estimate the fraction of zeros
 _SLICE_VALUES = 2**18
 
@@ -72,12 +72,12 @@ class Statistics:
         return dataclasses.replace(self, moments=moments)
 
     def take(self, columns: np.ndarray) -> Statistics:
-        """Return the statistics of some of the features."""
+        """Return the statistics of the features in `columns`."""
         return dataclasses.replace(self, count=self.count[columns], moments=self.moments[:, columns])
 
 
 class StatisticsBuilder:
-    """Accumulator of statistics; `n_rows` is the total of all added rows, and features are < `n_features`."""
+    """Accumulator of statistics; `n_rows` is the total number of rows that will be added."""
 
     def __init__(self, n_rows: int, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
         from streamsvm.kernels import csr as kernels  # late, because numba is slow to import
@@ -95,7 +95,7 @@ class StatisticsBuilder:
         self._moments = np.zeros((self._n_features, 3 if self._kind == "moments" else 0))
 
     def add_rows(self, rows: Rows, kept: np.ndarray | None = None) -> None:
-        """Add the next rows, CSR or dense; only rows in the mask `kept`, shape (m,), if given."""
+        """Add the next m rows, CSR or dense; `kept` is a mask, shape (m,), of the rows to include."""
         if not rows.dense:
             self.add(rows.indptr, rows.data, rows.features, kept)
             return
@@ -109,7 +109,7 @@ class StatisticsBuilder:
     def add(
         self, indptr: np.ndarray, data: np.ndarray, indices: np.ndarray, kept: np.ndarray | None = None
     ) -> None:
-        """Add the next m rows as CSR arrays; only rows in the mask `kept`, shape (m,), if given."""
+        """Add the next m rows as CSR arrays; `kept` is a mask, shape (m,), of the rows to include."""
         row, n_rows = 0, len(indptr) - 1
         while row < n_rows:
             stop = min(n_rows, row + self._stops[0] - self._done) if self._stops else n_rows
@@ -137,13 +137,13 @@ class StatisticsBuilder:
 
 
 def spans(n_rows: int) -> list[tuple[int, int]]:
-    """Return the (start, stop) bounds of the spans of `n_rows` rows; at least one span."""
+    """Divide `n_rows` rows into at least one span, and return the (start, stop) bounds."""
     length = max(_MIN_SPAN_ROWS, -(-n_rows // _MAX_SPANS))
     return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
 
 
 def _add(first: Statistics, second: Statistics) -> Statistics:
-    """Combine the statistics of two spans, in place in the arrays of `first`."""
+    """Combine the statistics of two spans; the arrays of `first` are overwritten."""
     n_rows = first.n_rows + second.n_rows
     if first.kind == "counts":
         first.count[:] += second.count
@@ -162,7 +162,7 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
 
 
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
-    """Return the memory, in bytes, that gathering takes; with several spans, there are three copies."""
+    """Return the memory, in bytes, needed to gather statistics; several spans need three copies."""
     return BYTES_PER_FEATURE[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)
 
 

@@ -1,4 +1,4 @@
-"""Detection of data that was prepared differently from the training data."""
+"""Detect data that was prepared differently from the training data."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from streamsvm.errors import Remedy, StreamsvmWarning, warn
 
 VALUES_IN = "values_in"  # entry of run and model records
 SAMPLE_VALUES = 2**16  # values checked before a prediction
-_FIRST = 1000  # values checked before all values are
+_FIRST = 1000  # values checked first, because most fractions show up early
 
 
 class ValuesIn(NamedTuple):
-    """Content of the record entry `VALUES_IN`."""
+    """Whether all values are integers, and the largest magnitude; stored in the record as `VALUES_IN`."""
 
     integers: bool
     largest: float
 
 
 def describe_values(values: np.ndarray) -> ValuesIn:
-    """Return whether all values are integers (most other data shows it early), and the largest magnitude."""
+    """Return whether all values are integers, and the largest magnitude."""
     integers = all((np.floor(part) == part).all() for part in (values[:_FIRST], values))
     return ValuesIn(integers, max(float(values.max(initial=0)), -float(values.min(initial=0))))
 

@@ -1,1 +1,1 @@
-"""Export of models to other programs: one file for each format."""
+"""Export of models to other programs, with one module per format."""

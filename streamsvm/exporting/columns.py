@@ -1,4 +1,4 @@
-"""Columns of the table that a model was trained on, as records and as a scikit-learn transformer."""
+"""Provide the columns of the training table as records and as a scikit-learn transformer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streamsvm.model.model import Model
 
 
 def table_columns(model: Model, program: str) -> list[dict[str, Any]]:
-    """Return any column records (docs/formats.md); raise `ModelError` if `program` cannot encode a column."""
+    """Return the table's column records, if any; raise `ModelError` if `program` cannot encode a column."""
     encoding = model.record.get("encoding") or {"columns": []}
     columns: list[dict[str, Any]] = encoding["columns"]
-    for kind, is_present in ("text", "text" in encoding), ("dates", any("date" in each for each in columns)):
+    for kind, is_present in ("text", "text" in encoding), ("date", any("date" in each for each in columns)):
         if is_present:
-            raise ModelError(f"{program} cannot encode columns of {kind}; export to streamsvm")
+            raise ModelError(f"{program} cannot encode {kind} columns; export to streamsvm")
     return columns
 
 
 def raw_transformer(model: Model) -> Any:
-    """Make a fitted ``HashingVectorizer`` or, for tables, ``ColumnTransformer``; None for a matrix.
+    """Return a fitted ``HashingVectorizer`` for text, ``ColumnTransformer`` for a table, None for a matrix.
 
     Adjacent columns of the same type share one transformer. Numeric and boolean categories are compared as
     numbers, because a DataFrame may contain them as integers, floats or text.
@@ -39,7 +39,7 @@ def raw_transformer(model: Model) -> Any:
         )  # fmt: skip
     if not (columns := table_columns(model, "scikit-learn")):
         return None
-    with extra(ModelError, "a model of a table needs pandas, which is not installed", "pandas"):
+    with extra(ModelError, "a model trained on a table needs pandas, which is not installed", "pandas"):
         import pandas
     from sklearn import pipeline, preprocessing
     from sklearn.compose import ColumnTransformer
@@ -65,7 +65,7 @@ def raw_transformer(model: Model) -> Any:
         one_hot = preprocessing.OneHotEncoder(categories=list(categories), handle_unknown="ignore")
         transformer = {
             "number": "passthrough",
-            "filled number": SimpleImputer(),  # fitted to one row, so the fill values become its means
+            "filled number": SimpleImputer(),  # fitted to one row of fill values, which become the means
             "missing": apply(pandas.isna),
             "category": one_hot,
             "category of numbers": pipeline.make_pipeline(*as_objects, one_hot),

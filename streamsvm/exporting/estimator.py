@@ -1,4 +1,4 @@
-"""Export of a model as a fitted scikit-learn estimator, in a joblib file."""
+"""Export a model as a fitted scikit-learn estimator in a joblib file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from streamsvm.exporting.columns import raw_transformer
 from streamsvm.exporting.folding import Cosines, FoldedModel, Step, fold, two_class_difference
 from streamsvm.model.model import Model
 
-_MAX_DENSE = 2**24  # number of coefficients; a larger matrix may be sparse
+_MAX_DENSE = 2**24  # number of coefficients; larger matrices may be stored as sparse matrices
 
 
 def write_estimator(model: Model, path: Path, *, prune: float) -> None:
     """Write a fitted ``LinearSVC``, or a ``Pipeline`` ending with one if data is encoded or transformed.
 
-    Large coefficient arrays become a SciPy matrix if that is smaller; rows to predict should then be sparse,
-    or float64. Raises `ModelError` if a package is not installed, or if scikit-learn has no transformer for
-    a transform or a column.
+    A large coefficient array is stored as a sparse SciPy matrix if that is smaller; rows to predict should
+    then be sparse, or float64. Raises `ModelError` if a package is not installed, or if scikit-learn cannot
+    apply a transform or encode a column.
     """
-    with extra(ModelError, "sklearn needs scikit-learn, which is not installed", "sklearn"):
+    with extra(ModelError, "the format sklearn needs scikit-learn, which is not installed", "sklearn"):
         import joblib
         from sklearn.pipeline import make_pipeline
     raw = raw_transformer(model)
@@ -72,7 +72,7 @@ def _transformers(step: Step, model: Model) -> list[Any]:
     if step.name == "normalize":  # the sum of non-negative values is their l1 norm
         target = np.full(model.n_features_in_, step.target)  # type: ignore[attr-defined]
         return [preprocessing.Normalizer("l1"), _scaling(target, np.zeros_like(target))]
-    raise ModelError(f"scikit-learn has no transformer for {step.name}, a transform of the model")
+    raise ModelError(f"scikit-learn cannot apply the transform {step.name}; export to onnx or streamsvm")
 
 
 def _sampler(step: Cosines) -> Any:

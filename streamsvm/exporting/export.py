@@ -1,4 +1,4 @@
-"""Export of models to other programs: `export_model`."""
+"""Export models to other programs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Exported:
     path : str
     format : str
     bytes : int
-        Size of all files.
+        Total size of the written files in bytes.
     numbers : dict of str to int, or None
-        Number written for each class, if LIBLINEAR's format cannot contain the labels.
+        Number written for each class; None unless LIBLINEAR's format cannot represent the labels.
     """
 
     path: str
@@ -63,18 +63,20 @@ def export_model(
         Output format; by default determined by the suffix of `path`.
 
         ``"liblinear"`` (.txt, .model)
-            Text for LIBLINEAR's ``predict``, with the feature numbers of the training text. Labels other than
-            whole numbers are numbered, with a warning, and listed in a second file.
+            Text for LIBLINEAR's ``predict``, with the feature numbers of the training text. If a label is not
+            a whole number, the classes are numbered, with a warning, and listed in a second file.
         ``"sklearn"`` (.joblib)
-            Fitted ``LinearSVC`` of scikit-learn, or ``Pipeline`` that ends with it. ``joblib.load`` needs no
-            streamsvm. For a model of a table, the pipeline takes a pandas DataFrame that contains the table's
-            columns in any order. For a model of one text column, it takes strings.
+            Fitted scikit-learn ``LinearSVC``, or ``Pipeline`` that ends with one. ``joblib.load`` can load it
+            without streamsvm. If the model was trained on a table, the pipeline takes a pandas DataFrame with
+            the table's columns in any order. If it was trained on one text column, the pipeline takes
+            strings.
         ``"onnx"`` (.onnx)
-            Graph from dense rows ``X`` to ``label`` (int64 if the classes are integers, else text),
-            ``scores`` and, if the model has them, ``probabilities``. A model of several labels per row has
-            only ``scores``. For a model of a table, the graph has, instead of ``X``, one input of shape (n,
-            1) for each column, with the column's name: float64 with NaN for missing numbers, or strings with
-            "" for missing categories. Write categories that are whole numbers without a decimal point.
+            Graph that takes dense rows ``X`` and returns ``label`` (int64 if the classes are integers,
+            otherwise text), ``scores`` and, if the model has them, ``probabilities``. If rows may have
+            several labels, it returns only ``scores``. If the model was trained on a table, the graph takes,
+            instead of ``X``, one input of shape (n, 1) named after each column: float64 with NaN for missing
+            numbers, or strings with "" for missing categories. Categories that are whole numbers must be
+            written without a decimal point.
         ``"streamsvm"``
             Model folder, as written by ``Model.save``.
     prune, dtype
@@ -85,34 +87,35 @@ def export_model(
     Raises
     ------
     SettingsError
-        If a parameter is invalid, or does not apply to the format.
+        If a parameter is invalid or does not apply to the format.
     ModelError
-        If the model cannot be loaded, or the format cannot represent its transforms, its columns, several
-        labels per row, or sequences. Also if a file exists without `force`, or cannot be written.
+        If the model cannot be loaded, if the format cannot represent its transforms or columns, several
+        labels per row, or sequences, or if a file cannot be written, or exists and `force` is False.
 
     Warns
     -----
     StreamsvmWarning
-        If the numbers of classes or features differ from those in the data.
+        If the file numbers the classes or features differently from the training data.
 
     Notes
     -----
     The transforms ``center``, ``scale``, ``idf``, ``df``, ``select`` and ``bias`` become part of the
     coefficients and intercepts. ``l2``, ``log1p``, ``normalize``, ``binarize`` and ``fourier`` can be
-    exported to ``"sklearn"`` and ``"onnx"``, ``clip`` to ``"onnx"``. No other program checks that rows are
-    counts, as the transform ``counts`` does.
+    exported to ``"sklearn"`` and ``"onnx"``, ``clip`` only to ``"onnx"``. Other programs do not check that
+    rows are counts, as the transform ``counts`` does.
 
-    Categories that did not occur in training are ignored. If all values of a category are numbers,
-    scikit-learn's pipeline compares numbers and rejects other text.
+    Categories that did not occur in training are ignored. If all categories of a column are numbers, the
+    scikit-learn pipeline compares them as numbers and rejects other text.
 
-    Other programs may add in another order or precision, so labels may differ if two scores nearly tie.
+    Other programs may sum in a different order or precision, so nearly equal scores may be ranked
+    differently.
     """
     kind = format or _SUFFIXES.get(Path(path).suffix.lower())
     if kind not in _FORMATS:
         formats, suffixes = ", ".join(_FORMATS), ", ".join(_SUFFIXES)
-        raise wrong_setting("format", f"must be one of {formats}, or the suffix of {path} one of {suffixes}")
+        raise wrong_setting("format", f"must be one of {formats}, unless {path} ends in one of {suffixes}")
     if dtype is not None and kind != "streamsvm":
-        raise wrong_setting("dtype", f"is only for the format streamsvm, not for {kind}")
+        raise wrong_setting("dtype", f"applies only to the format streamsvm, not to {kind}")
     prune = checks.NOT_NEGATIVE.checked("prune", prune)
     check_local(path, ModelError)
     target = Path(path)
@@ -127,8 +130,8 @@ def export_model(
         return Exported(str(target), kind, size)
     if loaded.multilabel and kind in _ONE_LABEL:
         raise ModelError(
-            f"the model was trained on rows with several labels, but {_ONE_LABEL[kind]} predicts one",
-            remedy=Remedy("export to onnx, whose output is the scores, or to streamsvm"),
+            f"the model was trained on rows with several labels, but {_ONE_LABEL[kind]} predicts only one",
+            remedy=Remedy("export to onnx, which returns the scores, or to streamsvm"),
         )
     with durable.os_errors_as(ModelError, target, "written"), durable.replacing(target) as aside:
         numbered = _WRITERS[kind](loaded, aside, prune=prune)

@@ -1,8 +1,8 @@
-"""Folding of linear transforms into the coefficients of a model; nonlinear steps remain.
+"""Fold the linear transforms of a model into its coefficients; nonlinear steps remain.
 
 Feature weights, centring and selection are affine maps of columns. They become part of the coefficients and
-intercepts if no nonlinear step follows. Otherwise each becomes a vector of factors and a vector of summands,
-both zero for unselected features, so all steps keep the number of columns of the data.
+intercepts if no nonlinear step follows. Otherwise, successive maps become one vector of factors and one of
+summands. Both are zero for unselected features, so all steps keep the number of columns of the data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamsvm.transforms.selection import Select
 
 
 class Cosines(NamedTuple):
-    """Random Fourier features, D of them: x becomes ``sqrt(2 / D) cos(x @ weights + offsets)``."""
+    """Random Fourier features: x becomes ``sqrt(2 / D) cos(x @ weights + offsets)``."""
 
     name: str
     gamma: float | None
@@ -37,8 +37,8 @@ Step = Transform | np.ndarray | Cosines
 class FoldedModel(NamedTuple):
     """Steps and coefficients: the scores of x are ``steps(x) @ coef + intercept``."""
 
-    steps: list[Step]  # in order; a float64 array, (2, n_features), has factors and summands
-    coef: Any  # scipy.sparse.csr_array of float64, shape (n_features or D, n_classes), without zeros
+    steps: list[Step]  # in order; factors and summands are a float64 array of shape (2, n_features)
+    coef: Any  # scipy.sparse.csr_array of float64, shape (n_features or D, n_classes), no stored zeros
     intercept: np.ndarray  # (n_classes,) float64
     bias: float | None  # value of the constant feature; None if intercepts are 0
 
@@ -86,7 +86,7 @@ def _cosines(model: Model, transform: Fourier, columns: np.ndarray) -> Cosines:
 
 
 def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None) -> tuple[Any, np.ndarray]:
-    """Return sparse coefficients, with one row for each column of the data, and intercepts."""
+    """Return sparse coefficients (one row per column of the data, or per cosine) and intercepts."""
     import scipy.sparse
 
     coef = scipy.sparse.csr_array(model.stored_coef.matrix(), copy=True)
@@ -95,7 +95,7 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
     coef.eliminate_zeros()
     coef = coef.astype(np.float64)
     intercept = np.zeros(coef.shape[1])
-    if bias is not None:  # its coefficients are the last row
+    if bias is not None:  # the last row has the coefficients of the constant feature
         intercept, coef = bias * coef[[-1]].toarray()[0], coef[:-1]
     if model.transforms and isinstance(model.transforms[-1], Fourier):
         return coef, intercept
@@ -104,6 +104,6 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
 
 
 def two_class_difference(folded: FoldedModel) -> tuple[Any, np.ndarray]:
-    """Subtract the first class from the second: coefficients (n_features, 1), intercept (1,)."""
+    """Return the coefficients (n_features, 1) and intercept (1,) of the second class minus the first."""
     coef = folded.coef[:, [1]] - folded.coef[:, [0]]
     return coef.tocsr(), folded.intercept[1:] - folded.intercept[:1]

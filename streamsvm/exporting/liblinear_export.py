@@ -1,4 +1,4 @@
-"""Export of a model as text for LIBLINEAR's ``predict`` (its README, "load_model and save_model")."""
+"""Export a model as text for LIBLINEAR's ``predict`` (its README, "load_model and save_model")."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PIECE_SIZE = 2**20
 
 
 def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int] | None:
-    """Write `model` as LIBLINEAR text, with all digits of float64.
+    """Write `model` as LIBLINEAR text, with the full precision of float64.
 
-    Features keep their numbers in the LIBSVM text, or numbers larger by 1 if the text numbers features from
-    0, because LIBLINEAR has no feature 0. Warns if features or classes are renumbered.
+    Features keep the numbers that they have in the LIBSVM text. If the text numbers features from 0, the
+    numbers increase by 1, because LIBLINEAR has no feature 0. Warns if features or classes are renumbered.
 
     Returns
     -------
     dict of str to int, or None
-        Number of each class, if labels are not whole numbers in LIBLINEAR's notation.
+        Number written for each class; None if the labels are whole numbers in LIBLINEAR's notation.
     """
     folded = fold(model, prune)
     names = [step.name for step in folded.steps if not isinstance(step, np.ndarray)]
@@ -45,10 +45,10 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
     if model.record.get("index_base") == 0:
         warn(
             "LIBLINEAR counts features from 1, but the training text counts from 0, so feature j becomes "
-            "j + 1; add 1 to the feature numbers of text to predict"
+            "j + 1; add 1 to the feature numbers of the text to predict"
         )
     coef, intercept, labels, solver = folded.coef, folded.intercept, numbers, "MCSVM_CS"
-    if len(classes) == 2:  # LIBLINEAR then has one column; a positive score means the first label
+    if len(classes) == 2:  # LIBLINEAR then uses one column; a positive score means the first label
         coef, intercept = two_class_difference(folded)
         labels, solver = numbers[::-1], "L2R_L1LOSS_SVC_DUAL"
     bias = -1.0 if folded.bias is None else folded.bias
@@ -65,7 +65,7 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
 
 
 def _numbers(classes: list[str]) -> list[int]:
-    """Parse distinct whole-number labels; otherwise number the classes from 0."""
+    """Return the labels as integers if they are distinct whole numbers, otherwise the class codes."""
     numbers = {as_number(label) for label in classes}
     whole = [x for x in numbers if x is not None and x.is_integer() and abs(x) < 2**31]
     if len(whole) == len(classes):

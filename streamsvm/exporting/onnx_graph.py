@@ -1,4 +1,4 @@
-"""Export of a model as an ONNX graph of standard operators."""
+"""Export a model as an ONNX graph of standard operators."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MAX_BYTES = 2**31 - 2**20
 
 
 def write_onnx(model: Model, path: Path, *, prune: float) -> None:
-    """Write the graph that `export_model` describes; all numbers have the model's dtype.
+    """Write the graph that `export_model` describes.
 
-    With a table, they are float64, because numbers may be large compared with their deviations.
-    Raises `ModelError` if onnx is not installed, if ONNX has no operators for a transform or a column, or if
-    the graph would reach 2 GiB.
+    Numbers have the model's dtype, or float64 if the model was trained on a table, because the values of a
+    column may be large compared with their deviations. Raises `ModelError` if onnx is not installed, if ONNX
+    has no operators for a transform or a column, or if the graph would exceed the limit of 2 GiB.
     """
     with extra(ModelError, "the export needs onnx, which is not installed", "onnx"):
         import onnx
@@ -33,7 +33,7 @@ def write_onnx(model: Model, path: Path, *, prune: float) -> None:
     size += sum(each.held_bytes for each in model.transforms)
     if size > _MAX_BYTES:
         raise ModelError(
-            f"the coefficients take {format_size(size)}, but ONNX allows only 2 GiB; use sklearn or streamsvm"
+            f"the coefficients take {format_size(size)}, but ONNX allows only 2 GiB; export to sklearn"
         )
     folded = fold(model, prune)
     if columns:
@@ -70,8 +70,6 @@ def write_onnx(model: Model, path: Path, *, prune: float) -> None:
 
 
 class _Graph:
-    """Graph under construction; constants and unnamed outputs get numbered names."""
-
     def __init__(self, onnx: Any, dtype: np.dtype) -> None:
         self.onnx, self.dtype = onnx, dtype
         self.type = onnx.helper.np_dtype_to_tensor_dtype(dtype)
@@ -97,10 +95,9 @@ class _Graph:
 
 
 def _encoded(graph: _Graph, column: dict[str, Any]) -> list[str]:
-    """Add nodes that encode a column as features; return the names of their outputs."""
     x, marked, is_number = column["name"], column.get("indicator", False), column["type"] == "number"
     if x in ("label", "scores", "probabilities"):
-        raise ModelError(f"column '{x}' has the name of an output", remedy=Remedy("export to sklearn"))
+        raise ModelError(f"column '{x}' has the same name as an output", remedy=Remedy("export to sklearn"))
     graph.inputs.append((x, graph.type if is_number else graph.onnx.TensorProto.STRING, ["n", 1]))
     if not is_number:
         categories = column["values"] + [""] * marked  # the empty category marks missing values
@@ -134,11 +131,11 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
         return graph.node("Clip", x, graph.constant(-limit), graph.constant(limit))
     if step.name == "binarize":
         return graph.node("Cast", graph.node("Greater", x, graph.constant(0)), to=graph.type)
-    raise ModelError(f"the transform {step.name} of the model cannot be exported to ONNX")
+    raise ModelError(f"ONNX cannot apply the transform {step.name}; export to streamsvm")
 
 
 def _sparsemax(graph: _Graph, n_classes: int) -> None:
-    """Add the projection of the scores to the simplex, as in `streamsvm.model.scoring`."""
+    """Add nodes that project the scores onto the simplex, as `streamsvm.model.scoring` does."""
     shifted = graph.node("Sub", "scores", graph.node("ReduceMax", "scores", axes=[1], keepdims=1))
     falling = graph.node("TopK", shifted, graph.constant([n_classes], np.int64))
     graph.nodes[-1].output.append(f"{falling}.order")
@@ -150,7 +147,7 @@ def _sparsemax(graph: _Graph, n_classes: int) -> None:
 
 
 def _log1p(graph: _Graph, x: str) -> str:
-    """Add log(1 + x) as x log(u) / (u - 1), where the rounding errors of u = 1 + x cancel.
+    """Add nodes for log(1 + x) = x log(u) / (u - 1), where the rounding errors of u = 1 + x cancel.
 
     Source: Goldberg 1991, "What every computer scientist should know about floating-point arithmetic", Thm 4.
     """

@@ -1,1 +1,1 @@
-"""Reading of data of any kind as rows with the features and classes of a model."""
+"""Read data of any kind as rows with the features and classes of a model."""

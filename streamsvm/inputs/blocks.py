@@ -1,4 +1,4 @@
-"""Blocks of a store with the classes and features of a model, for scoring."""
+"""Divide a store into blocks with the classes and features of a model, for scoring."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONVERT_LIKE = Remedy(
 
 
 def check_has_classes(store: Store, classes: Sequence[str]) -> None:
-    """Raise `StoreError` if a store has none of the classes of a model."""
+    """Raise `StoreError` if a store contains none of the model's `classes`."""
     if not set(classes) & set(store.classes):
         problem = f"{store.path} has none of the model's classes: its labels are {examples(store.classes)}"
         remedy = Remedy("name another label column with {}, or pass other data", Option("label"))
@@ -38,15 +38,15 @@ def blocks_to_score(
     transformed: Callable[[Store], Store] | None = None,
     held_row_bytes: int = 0,
 ) -> Blocks:
-    """Divide a store into blocks with the classes and features of `like`, ready to score.
+    """Divide a store into blocks that have the classes and features of `like`, for scoring.
 
-    Reading uses at most `memory` bytes, including `held_row_bytes` of extra memory for each row. Features are
-    matched by name if store and model have names; `Blocks.match` describes the match. `transformed` is then
-    applied to the store.
+    `memory` limits the memory for reading in bytes, including `held_row_bytes` of extra memory for each row.
+    Features are matched by name if both store and model have names, as described in `Blocks.match`. Then
+    `transformed` is applied to the store.
 
-    Raises `FeatureError` if no name is common, or the store lacks a table column that the model needs. Raises
-    `StoreError` if, without names, the numbers of features differ, or if `labelled` and the store has no rows
-    or none of the classes.
+    Raises `FeatureError` if store and model have no name in common, or if the store lacks a table column that
+    the model needs. Raises `StoreError` if features without names do not fit the model, or if `labelled` is
+    True and the store has no rows or none of the classes.
     """
     where, model = str(store.path), str(like.path)
     match = match_features(store.feature_names(), like.names, where, model=model, encoding=like.encoding)
@@ -61,7 +61,7 @@ def blocks_to_score(
         store = matched(store, FeatureMatch(np.arange(store.n_features)), None, like.n_features)
     if None not in (like.index_base, store.index_base) and like.index_base != store.index_base:
         raise StoreError(
-            f"{store.path} counts features from {store.index_base}, but the model from {like.index_base}",
+            f"{store.path} numbers features from {store.index_base}, but the model from {like.index_base}",
             remedy=_CONVERT_LIKE,
         )
     if labelled and not store.n_rows:

@@ -1,4 +1,4 @@
-"""Rows to score, from stores, other files, blocks of rows and matrices."""
+"""Read the rows to score from stores, other files, blocks of rows and matrices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from streamsvm.transforms import apply, dense_after
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import transformed
 
-# Warnings about changed rows of files, by the names of the counts in the reader.
+# Warnings about rows that the reader of a file changed, by the name of the reader's count.
 _CHANGES = {
     "skipped": "left out invalid rows",
     "repaired": "sorted the indices of rows, or summed duplicate indices",
@@ -46,14 +46,14 @@ Read = Iterator[tuple[Rows, np.ndarray]]
 
 @dataclasses.dataclass
 class RowsToScore:
-    """Reader of row names and rows, transformed for the model, from data of any kind.
+    """Reader of rows and their names from data of any kind; the rows are transformed for the model.
 
-    If `labelled`, a store must have labels that the model knows, and a matrix needs `y` or `label`, by
-    default the column that the model was trained on.
+    If `labelled` is True, a store must have labels that the model knows, and a matrix needs `y` or `label`;
+    the default is the column that the model was trained on.
 
-    Reading sets `n_rows` (None if unknown); `unlabelled`, the number of rows left out because they have no
-    label (for a file, only at its end); and `texts`, the documents of the rows that were yielded last, if
-    their n-grams are hashed, or else None or empty.
+    Reading sets three attributes. `n_rows` is None if unknown. `unlabelled` is the number of rows that are
+    left out because they have no label; for a file, it is set at the end. `texts` contains the documents of
+    the rows that were yielded last if their n-grams are hashed, and is None or empty otherwise.
     """
 
     model: Model
@@ -67,13 +67,13 @@ class RowsToScore:
     texts: Sequence[str] | None = dataclasses.field(default=None, init=False)
 
     def read(self, data: Any, y: Any = None, groups: Any = None, where: str = "the data") -> Read:
-        """Yield rows of `data`, in order, and their names, int64 or str objects.
+        """Yield the rows of `data` in batches, in order, with their names, int64 or str objects.
 
-        `data`, `y` and `groups` are as for `streamsvm.evaluate`; errors call blocks of rows `where`.
+        `data`, `y` and `groups` are as for `streamsvm.evaluate`. Error messages call blocks of rows `where`.
         """
         y, label = label_column(y, self.settings.label)
         is_path = isinstance(data, str | os.PathLike)
-        # A list of blocks has rows, or pairs of rows and their names.
+        # A list of blocks contains rows, or pairs of rows and their names.
         is_list = isinstance(data, list) and all(
             isinstance(x[0] if type(x) is tuple else x, Rows) for x in data
         )
@@ -82,7 +82,7 @@ class RowsToScore:
             raise wrong_setting("labels", "applies only to the path of a matrix; pass y")
         for name, values, content in (("y", y, "labels"), ("groups", groups, "groups")):
             if has_labels and values is not None:
-                raise wrong_setting(name, f"applies only to a matrix, and this data has its own {content}")
+                raise wrong_setting(name, f"applies only to a matrix; use the {content} in the data")
         if is_path and not is_read_in_place(data):
             yield from self._read_file(data, label)
             return
@@ -104,7 +104,7 @@ class RowsToScore:
             if store.index_base is None:
                 raise ModelError(
                     "the model hashes the feature numbers of LIBSVM text, but the features of "
-                    f"{store.path} have no numbers"
+                    f"{store.path} have no numbers; pass LIBSVM text, or a store made from it"
                 )
             shift = store.index_base
             like = dataclasses.replace(like, n_features=store.n_features, index_base=shift)
@@ -129,7 +129,6 @@ class RowsToScore:
             yield from prefetched
 
     def _read_file(self, path: Any, label: str | None) -> Read:
-        """Yield the rows of a file and their numbers; at the end, warn of rows that were changed."""
         model, labelled = self.model, self.labelled
         options = vars(self.settings) | {"label": label, "memory": self.memory // 2, "labelled": labelled}
         if kind_of(path, options["format"]) == "libsvm":
@@ -139,7 +138,7 @@ class RowsToScore:
                     "same kind as the training data"
                 )
             options["groups"] = model.transitions_ is not None and "whole"
-            options["multilabel"] |= model.multilabel or not labelled  # ignored labels may be several
+            options["multilabel"] |= model.multilabel or not labelled  # rows may have several labels
             options["labels_as"] = None if labelled else "text"
         reader = converters().open_reader(
             [path], **options, dtype=model.record["dtype"], unseen_label="keep", like=schema_of_model(model),
@@ -201,9 +200,9 @@ class RowsToScore:
 
 
 def _checked(model: Model, rows: Rows, first: int, where: str) -> Rows:
-    """Check rows from a caller, and convert them to the model's dtype; `first` numbers them in errors.
+    """Check rows from a caller, and convert them to the model's dtype; the first row has number `first`.
 
-    Kernels would read out of bounds for a feature beyond the model, and may skip a non-finite value.
+    Without these checks, kernels might read out of bounds, or skip a value that is not finite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         data = rows.data.astype(model.dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Schema of the data in a store, run or model; new data must match it."""
+"""Schema of the data in a store, run or model, which new data must match."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class DataSchema:
-    """Classes, features and encoding of the data of a store, run or model."""
+    """Classes, features and encoding of the data in a store, run or model."""
 
     path: Path
     classes: Sequence[str]
@@ -39,13 +39,13 @@ class DataSchema:
 
     @property
     def has_plain_features(self) -> bool:
-        """Whether features are plain columns of a table, and not categories or n-grams."""
+        """Whether all features are plain columns, rather than categories or n-grams of a table."""
         encoding = self.encoding or {"columns": []}
         plain = [each.keys() <= {"name", "type"} for each in encoding["columns"]]
         return "text" not in encoding and all(plain)
 
     def resolve_index_base(self, index_base: int | None) -> int:
-        """Return the index of the first feature in LIBSVM text with this schema.
+        """Return the index of the first feature in LIBSVM text that has this schema.
 
         Raises `InputError` if `index_base` contradicts the schema, both are None, or features have names.
         """
@@ -87,7 +87,7 @@ def read_schema(path: str | Path) -> DataSchema:
 
 
 def schema_of_store(store: Store, path: str | Path) -> DataSchema:
-    """Return the schema of a store that is named `path` in messages."""
+    """Return the schema of a store, which messages call `path`."""
     return DataSchema(
         Path(path), store.classes, store.label_dtype, store.n_features, store.index_base, (),
         store.feature_names(), **reading_of(store.meta),

@@ -1,1 +1,1 @@
-"""Compiled steps that all losses share, and their compilation."""
+"""Compiled functions that all losses share, and the options and cache with which they are compiled."""

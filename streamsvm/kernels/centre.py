@@ -1,4 +1,7 @@
-"""Centring of the weights: without it, their mean grows, and rounding hides differences between classes."""
+"""Centring of the weights: subtract from each row its mean over the classes.
+
+Without centring, this mean grows until rounding errors exceed the differences between classes.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +47,13 @@ def sums_of_group(features: np.ndarray, weights: np.ndarray, first: int, end: in
 
 
 def mean_of_groups(sums: Sequence[np.ndarray], n_classes: int) -> np.ndarray:
-    """Return row means over all classes from the row sums of the class groups, which are added in order."""
+    """Return the mean of each row over all classes; `sums` contains the row sums of each group of classes."""
     mean: np.ndarray = functools.reduce(np.add, sums) / n_classes
     return mean
 
 
 def centre(features: np.ndarray, weights: np.ndarray, ranges: np.ndarray) -> None:
-    """Subtract from each row of ``weights[features]`` its mean over the classes in `ranges`."""
+    """Subtract the mean over the classes in `ranges` from each row of `weights` listed in `features`."""
     bounds = [(int(first), int(end)) for first, end, _ in ranges]
     sums = [sums_of_group(features, weights, *bound) for bound in bounds]
     means = mean_of_groups(sums, sum(end - first for first, end in bounds))
@@ -59,6 +62,6 @@ def centre(features: np.ndarray, weights: np.ndarray, ranges: np.ndarray) -> Non
 
 
 def centre_with_shared(features: np.ndarray, weights: np.ndarray, n_classes: int) -> None:
-    """Centre the class columns, and clear the shared column. No score changes (see `lee_lin_wahba`)."""
+    """Centre the class columns and clear the shared column, which changes no score (see `lee_lin_wahba`)."""
     centre(features, weights, np.array([[0, n_classes, n_classes]]))
     weights[features, n_classes] = 0

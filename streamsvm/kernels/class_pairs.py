@@ -1,8 +1,8 @@
-"""Margins Δ(y, j) between the true class y of a row and another class j, and costs of true classes.
+"""Margins Δ(y, j) between the true class y of a row and a wrong class j, and cost factors of true classes.
 
-A loss of the slacks 1 - M (s_y - s_j), for scores s and the margin scale M, becomes a loss of
-Δ(y, j) - M (s_y - s_j) when (Δ(y, j) - 1) / M is added to the score of each wrong class j. So block solvers
-need no margins. In the dual objective, the linear term of a dual b_j becomes Δ(y, j) b_j.
+Most losses are functions of the slacks 1 - M (s_y - s_j), for scores s and the margin scale M. Adding
+(Δ(y, j) - 1) / M to the score of each wrong class j changes the slacks to Δ(y, j) - M (s_y - s_j), so block
+solvers need not handle margins. In the dual objective, the linear term of a dual b_j becomes Δ(y, j) b_j.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class ClassPairs(NamedTuple):
     """Margins between pairs of classes, and cost factors of true classes."""
 
     margins: np.ndarray  # (k, K) float32: Δ off the diagonal, 1 on it; (0, K) if all are 1
-    own_costs: np.ndarray  # (K,) float64: cost factors of true classes that have duals; (0,) if all are 1
+    own_costs: np.ndarray  # (K,) float64: cost factors for the duals of true classes; (0,) if all are 1
 
 
 @inlined
 def cost_lanes(row, c, pairs, zero):
-    """Return the cost factors for the vector of classes at `c`."""
+    """Return the cost factors of a row's duals for the vector of classes starting at `c`."""
     cost = zero + 1.0
     if len(pairs.own_costs) > 0:
         cost = select(own_bits(row.y, c, row.own), load_like(pairs.own_costs, c, zero), cost)
@@ -34,13 +34,13 @@ def cost_lanes(row, c, pairs, zero):
 
 @inlined
 def shift_lanes(y, c, pairs, problem, like):
-    """Return (Δ - 1) / M for the classes at `c`, in the precision of `like`; `pairs` must have margins."""
+    """Return (Δ - 1) / M for the vector of classes starting at `c`; ``pairs.margins`` must not be empty."""
     return (load_like(pairs.margins, (y, c), like) - 1.0) / problem.margin
 
 
 @inlined
 def add_margins(y, vectors, n, problem, pairs, scratch):
-    """Add the shifts (Δ - 1) / M to the scores of the first `n` vectors of classes, if there are margins."""
+    """Add (Δ - 1) / M to the scores of the classes in the first `n` of `vectors`, if there are margins."""
     if len(pairs.margins) == 0:
         return
     like = cast(zeros(), scratch.scores)

@@ -1,4 +1,4 @@
-"""Compiled passes over CSR rows: validation, column statistics and selection of columns."""
+"""Compiled functions that validate CSR rows, compute column statistics, and select columns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from streamsvm.kernels.jit import kernel
 
 @kernel
 def check_rows(data, indices, indptr, n_features, norm2):
-    """Write the squared norm of each row to `norm2`; return the first invalid row, or -1.
+    """Write the squared norms of the rows to `norm2`; return the index of the first invalid row, or -1.
 
-    Valid rows have a finite norm and rising indices in ``0..n_features - 1``. `data` is float32 or float64,
-    `indices` int32 or int64. `indptr` is int64, and never decreases from 0 to the number of non-zeros.
+    A valid row has a finite norm and strictly increasing indices in ``0..n_features - 1``. `data` is float32
+    or float64, and `indices` is int32 or int64. `indptr` is int64, and must be valid: it is not checked.
     """
     for i in range(len(indptr) - 1):
         begin, end = indptr[i], indptr[i + 1]
@@ -35,14 +35,14 @@ def check_rows(data, indices, indptr, n_features, norm2):
 
 
 def places_of(features: np.ndarray, n_features: int, dtype: np.dtype) -> np.ndarray:
-    """Return the position in `features` of each of `n_features` features, in `dtype`; -1 if absent."""
+    """Return the position of each feature in `features`, or -1 if it is not listed; shape (n_features,)."""
     places = np.full(n_features, -1, dtype)
     places[features] = np.arange(len(features))
     return places
 
 
 def with_places(rows: Any, columns: np.ndarray, places: np.ndarray, dtype: np.dtype) -> Any:
-    """Return rows with the indices ``places[columns]``, in `dtype`; drop entries with a negative place."""
+    """Return `rows` with the indices ``places[columns]``, without the entries whose place is negative."""
     data, indices = np.empty_like(rows.data), np.empty(len(rows.data), dtype)
     indptr = np.empty_like(rows.indptr)
     _keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
@@ -72,7 +72,7 @@ def add_counts(data, indices, count):
 
 @kernel
 def add_moments(data, indices, count, moments):
-    """Update the count, mean, sum of squared deviations and largest absolute value of features (Welford)."""
+    """Update count, mean, sum of squared deviations and maximum |x| of each feature's non-zeros (Welford)."""
     for p in range(len(data)):
         f, x = indices[p], np.float64(data[p])
         if x != 0:

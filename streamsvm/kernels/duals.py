@@ -1,7 +1,7 @@
-"""Duals of a block (the rows in memory together) as lists of the non-zeros, as on disk, or as a matrix.
+"""Duals of a block of rows, stored as lists of the non-zero duals or as a matrix.
 
-With few classes, scattering and collecting a list takes longer than solving a row's block problem. So the
-duals of a block that stays in memory form a matrix with a column for each class.
+The lists are also the format on disk. With few classes, however, scattering and gathering a row's list takes
+longer than solving its block problem, so a block that stays in memory uses a matrix with a column per class.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from streamsvm.kernels.simd import (
     zeros,
 )
 
-MOST_COLUMNS = 64  # largest number of weight columns for which duals may be a matrix
-_ROWS_AT_ONCE = 2**14  # matrix rows converted to lists at a time
+MOST_COLUMNS = 64  # maximum number of weight columns for which duals may be stored as a matrix
+_ROWS_AT_ONCE = 2**14  # number of matrix rows that are converted to lists at a time
 
 
 class OldDuals(NamedTuple):
-    """Duals of a block after the last pass. Row i has ``counts[i]`` duals, starting at ``at[i]``."""
+    """Duals of a block after the previous pass. Row i has ``counts[i]`` duals, starting at ``at[i]``."""
 
     ids: np.ndarray  # (any,) uint8, uint16 or uint32; may be memory-mapped, like the values
     values: np.ndarray  # (any,) dtype of the weights
@@ -47,17 +47,17 @@ class OldDuals(NamedTuple):
 
 
 class DualBuffer(NamedTuple):
-    """Buffer of new duals in the order of the visits; its arrays are empty if duals are discarded."""
+    """Buffer for new duals, in the order of the visits. If `ids` is empty, new duals are discarded."""
 
     ids: np.ndarray  # (capacity,) uint8, uint16 or uint32
     values: np.ndarray  # (capacity,) dtype of the weights
-    rows: np.ndarray  # (n_rows,) int32: rows visited so far
+    rows: np.ndarray  # (n_rows,) int32: indices of the rows visited so far
     counts: np.ndarray  # (n_rows,) int32: number of duals of each visited row
-    used: np.ndarray  # (2,) int64: number of duals and of rows in the buffer
+    used: np.ndarray  # (2,) int64: number of duals, and number of rows, in the buffer
 
 
 class RowDuals(NamedTuple):
-    """Duals of some rows of a block, row after row."""
+    """Duals of some rows of a block, stored row by row."""
 
     rows: np.ndarray  # (n,) int32
     counts: np.ndarray  # (n,) int32
@@ -75,7 +75,7 @@ class RowDuals(NamedTuple):
         return RowDuals(*map(np.copy, self))
 
     def in_block(self, n_rows: int) -> OldDuals:
-        """Return the duals of all `n_rows` rows of the block as views, read-only like memory-mapped duals."""
+        """Return these duals as `OldDuals` of a block of `n_rows` rows, with read-only ids and values."""
         at, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
         at[self.rows] = np.cumsum(self.counts, dtype=np.int64) - self.counts
         counts[self.rows] = self.counts
@@ -85,7 +85,7 @@ class RowDuals(NamedTuple):
 
 
 def joined(parts: Sequence[RowDuals]) -> RowDuals:
-    """Join the duals of different rows of a block; a single part is not copied."""
+    """Concatenate the duals of different rows of a block; return a single part as it is."""
     return parts[0] if len(parts) == 1 else RowDuals(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -99,7 +99,7 @@ class Duals(NamedTuple):
 class DualMatrix(NamedTuple):
     """Old and new duals of a block as matrices, which may be the same array.
 
-    An empty `old` stands for zeros, and an empty `new` discards the new duals.
+    If `old` is empty, all old duals are 0. If `new` is empty, the new duals are discarded.
     """
 
     old: np.ndarray  # (n_rows, n_columns) or (0, n_columns), dtype of the weights
@@ -116,7 +116,7 @@ def has_room(dual_buffer, n_classes):
 
 @inlined
 def load_duals(old, i, scratch):
-    """Write the listed duals of row `i` into ``scratch.old``; return their sum."""
+    """Write the old duals of row `i` to ``scratch.old``; return their sum."""
     total = 0.0
     for r in range(old.counts[i]):
         value = old.scale * np.float64(old.values[old.at[i] + r])
@@ -127,7 +127,7 @@ def load_duals(old, i, scratch):
 
 @inlined
 def fill_duals(value, n, scratch):
-    """Write `value` into ``scratch.old`` for each class with a dual; return the sum of these duals."""
+    """Write `value` to ``scratch.old`` for each class that has a dual; return the sum of these duals."""
     zero = zeros()
     total = zero
     for r in range(n):
@@ -141,7 +141,7 @@ def fill_duals(value, n, scratch):
 
 @inlined
 def write_lanes(kept, c, values, p, at, dual_buffer):
-    """Append ``values[p + lane]`` for each lane in `kept` to the buffer at `at`; return the next position."""
+    """Write ``values[p + lane]`` to the buffer from `at` on, for each lane set in `kept`; return the end."""
     while kept != 0:
         lane = lowest_bit(kept)
         dual_buffer.ids[at] = c + lane
@@ -153,7 +153,7 @@ def write_lanes(kept, c, values, p, at, dual_buffer):
 
 @inlined
 def clip_duals(v, m, threshold, upper):
-    """Replace ``v[:m]`` by clip(v - threshold, 0, upper), in whole vectors; NaN stays NaN."""
+    """Replace ``v[:m]``, extended to whole vectors, by clip(v - threshold, 0, upper); NaN stays NaN."""
     j = 0
     while j < m:
         store(v, j, minimum(upper, maximum(0.0, load(v, j) - threshold)))
@@ -162,7 +162,7 @@ def clip_duals(v, m, threshold, upper):
 
 @kernel
 def repeats_class(old, seen):
-    """Return True if a row has two duals of one class; ``seen`` must be int64 zeros, shape (n_classes,)."""
+    """Return True if a row has two duals for one class; `seen` must be int64 zeros, shape (n_classes,)."""
     for i in range(len(old.counts)):
         for p in range(old.at[i], old.at[i] + old.counts[i]):
             c = np.int64(old.ids[p])
@@ -174,7 +174,7 @@ def repeats_class(old, seen):
 
 @inlined
 def close_row(i, n, dual_buffer):
-    """Record that the next `n` duals of the buffer belong to row `i`."""
+    """Record that the next `n` duals in the buffer are those of row `i`."""
     if len(dual_buffer.ids) > 0:
         row = dual_buffer.used[1]
         dual_buffer.rows[row] = i
@@ -192,20 +192,20 @@ def drop_zeros(dual_buffer):
         for t in range(at, at + n):
             value = values[t]
             ids[kept], values[kept] = ids[t], value
-            kept += int(value != 0)  # no branch, because its prediction would often fail
+            kept += int(value != 0)  # no branch, because it would often be mispredicted
         at += n
         counts[row] = kept - begin
     dual_buffer.used[0] = kept
 
 
 def new_matrix(n_rows: int, n_classes: int, dtype: np.dtype) -> np.ndarray:
-    """Return a matrix of zeros; `n_classes` includes the shared column of the weights, if there is one."""
+    """Return a matrix of zero duals; `n_classes` includes the shared column of the weights, if any."""
     columns = -(-n_classes // LANES) * LANES
     return own_lines(n_rows * columns, dtype).reshape(n_rows, columns)
 
 
 def to_lists(matrix: np.ndarray, ids_dtype: np.dtype) -> Iterator[RowDuals]:
-    """Yield the non-zeros of a matrix as lists in the format of the files."""
+    """Yield the non-zero duals of a matrix as lists, the format on disk."""
     for begin in range(0, len(matrix), _ROWS_AT_ONCE):
         part = matrix[begin : begin + _ROWS_AT_ONCE]
         counts = np.count_nonzero(part, axis=1).astype(np.int32)
@@ -218,7 +218,7 @@ def to_lists(matrix: np.ndarray, ids_dtype: np.dtype) -> Iterator[RowDuals]:
 
 @kernel
 def from_lists(old, matrix):
-    """Write the duals of all rows, without their scale, into a matrix of zeros."""
+    """Write the duals of all rows to a matrix of zeros, without applying their scale."""
     for i in range(len(old.counts)):
         for r in range(old.counts[i]):
             matrix[i, old.ids[old.at[i] + r]] = old.values[old.at[i] + r]
@@ -226,7 +226,7 @@ def from_lists(old, matrix):
 
 @kernel
 def find_duals(matrix, has_dual):
-    """Set ``has_dual[i]`` to whether row i has a non-zero dual."""
+    """Set ``has_dual[i]`` to True if row i has a non-zero dual, else to False."""
     for i in range(len(has_dual)):
         bits, zero = np.int64(0), zeros()
         for c in range(0, matrix.shape[1], LANES):
@@ -255,13 +255,13 @@ def clear_matrix_row(matrix, i):
 
 @allocating
 def by_group(duals, rows, groups, n_groups):
-    """Divide the duals of ``rows`` by the group of their class, ``groups[id]``; drop negative groups' duals.
+    """Group the duals of `rows` by ``groups[id]``, the group of their class; drop duals in negative groups.
 
     Returns
     -------
     counts : ndarray of int32, shape (n_groups, len(rows))
     ids, values : ndarray
-        Duals of the first group in the order of ``rows``, then of the second group, and so on.
+        Duals of the first group in the order of `rows`, followed by those of the second group, and so on.
     """
     counts = np.zeros((n_groups, len(rows)), np.int32)
     for t in range(len(rows)):
@@ -290,7 +290,7 @@ def by_group(duals, rows, groups, n_groups):
 
 @allocating
 def by_row(counts, ids, values):
-    """Undo `by_group`; return the number of duals of each row, and their ids and values row by row."""
+    """Undo `by_group`: return the number of duals of each row, and all ids and values row by row."""
     n_groups, n = counts.shape
     at = np.zeros(n_groups, np.int64)
     total = 0

@@ -1,16 +1,16 @@
-"""Prefetching for coming visits, because hardware cannot predict the random order of the rows."""
+"""Prefetch the data of upcoming visits, because the processor cannot predict the random order of the rows."""
 
 from __future__ import annotations
 
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.simd import lanes, prefetch
 
-_AHEAD = 2  # visits: a distance of one is too late, and a larger one crowds the cache
+_AHEAD = 2  # distance in visits; with 1, data arrives too late, and larger distances fill the cache
 
 
 @inlined
 def fetch_rows(rows, order, t, end, tile):
-    """Prefetch rows after ``order[t]``: positions and costs, then the values, which a tile does not need."""
+    """Prefetch upcoming rows: first positions, labels and costs, later the values unless there is a tile."""
     if t + 2 * _AHEAD < end:
         i = order[t + 2 * _AHEAD]
         prefetch(rows.indptr, i)
@@ -31,7 +31,7 @@ def _fetch_values(indices, rows, i):
 
 @inlined
 def fetch_duals(old, order, t, end):
-    """Prefetch the listed duals of the next rows: first their positions, then ids and values."""
+    """Prefetch the old duals of upcoming rows: first positions and counts, later ids and values."""
     if t + 2 * _AHEAD < end:
         i = order[t + 2 * _AHEAD]
         prefetch(old.counts, i)

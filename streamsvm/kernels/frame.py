@@ -1,9 +1,9 @@
 """Loops over rows that all losses share: visits, revisits and scoring.
 
-A *visit* scores a row and makes a *block step*: it solves the row's *block problem*, which is the dual
-problem in the duals of this row, and updates the weights. A *revisit* uses only classes with a dual.
-`make_kernels` builds the loops around the functions that define a loss. These functions are free variables of
-the kernels, because Numba does not cache kernels that take functions as arguments.
+A *visit* scores a row and takes a *block step*, which solves the row's *block problem* and updates the
+weights. The block problem is the dual problem with the duals of all other rows fixed. A *revisit* considers
+only classes with a non-zero dual. `make_kernels` builds the loops around the functions that define a loss,
+which are free variables of the kernels because Numba does not cache kernels that take functions as arguments.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from streamsvm.kernels.tally import CORRECT, LOSS_SUM
 from streamsvm.kernels.weights import sum_of_squares
 
 _ALL = np.array([[0, 2**62, 2**62]])
-_FEW = 2  # up to this number of vectors, solving for all classes is faster than a search for candidates
+_FEW = 2  # up to this number of vectors, solving for all classes is faster than searching for candidates
 
 
 class Problem(NamedTuple):
@@ -57,10 +57,10 @@ class Problem(NamedTuple):
     top: int = 1  # m of top-m
     temperature: float = 1.0  # τ of the block solvers bcpl and oeg
     solver: int = 0  # index into `ON_CHAINS`, for the chain loss
-    near: float = 0.0  # largest absolute score that counts as 0 (see `streamsvm.losses.common_dual`)
+    near: float = 0.0  # absolute scores up to this value count as 0 (see `streamsvm.losses.common_dual`)
     sigma: float = 1.0  # factor that scales the weight steps: σ' of Ma et al. (2015)
     start: float = 0.0  # if above 0, every old dual of row i is start * cost[i]
-    # (n_ranges, 3) int64: for each range of classes the first column, the end, and the end with padding
+    # (n_ranges, 3) int64: first column, end, and end including padding of each range of classes
     ranges: np.ndarray = _ALL
 
 
@@ -87,49 +87,49 @@ def make_kernels(
     norm2: Any = sum_of_squares,
     needs_all: bool = False,
 ) -> Kernels:
-    """Make the kernels of a loss from the functions that state its mathematics.
+    """Make the kernels of a loss from the functions that define it.
 
     Parameters
     ----------
     name : str
-        Name of the loss. The cache identifies the kernels by it.
+        Name of the loss, which identifies its kernels in the cache.
     solve : inlined function
         ``solve(row, n, problem, pairs, scratch)`` solves the block problem of a `Row` over the classes in
         ``scratch.vectors[:n]``, which include all classes with an old dual. It reads the old duals
-        ``scratch.old`` and the scores ``scratch.scores``, which include margins of pairs and are -infinity in
-        lanes without a dual. It writes the new duals to ``scratch.v``, with 0 in lanes without a dual. It
-        returns the loss of these classes before the step, divided by C, and a score limit: any other class
-        with a loss, or with a non-zero dual in the solution over all classes, has a larger score.
+        ``scratch.old`` and the scores ``scratch.scores``, which include the margins of class pairs and are
+        -infinity in lanes without a dual. It writes the new duals to ``scratch.v``, with 0 in lanes without a
+        dual. It returns the loss over these classes before the step, divided by C, and a score limit. Any
+        other class that has a loss, or a dual in the solution over all classes, has a score above this limit.
     measure : inlined function, optional
-        ``measure(row, n, problem, pairs, scratch)`` returns only the loss, faster than `solve`.
+        ``measure(row, n, problem, pairs, scratch)`` returns only the loss, and is faster than `solve`.
     terms, sum_term : inlined function
-        ``terms(b, C, problem)`` for a vector b of duals and ``sum_term(total, C, problem)`` for the sum of a
-        row's duals return the terms of the dual objective other than -½‖W‖². Both are concave, and 0 at 0.
+        Terms of the dual objective other than -½‖W‖²: ``terms(b, C, problem)`` for a vector b of duals, and
+        ``sum_term(total, C, problem)`` for the sum of a row's duals. Both are concave, and 0 at 0.
     own_dual : bool
         Whether the true classes of a row have duals.
     opposite : int
-        A step moves the weights of each class by -M times the change of its dual. `opposite` says which
-        columns move by M times the sum of these changes: the true classes in equal parts (`OWN_CLASSES`), the
-        shared column (`SHARED_COLUMN`), or `NOTHING`.
+        A step changes the weights of each class by -M x times the change of its dual. `opposite` selects the
+        columns that change by M x times the sum of these changes: the true classes in equal parts
+        (`OWN_CLASSES`), the shared column (`SHARED_COLUMN`), or none (`NOTHING`).
     norm2 : kernel
         Computes ‖W‖² for the current or the averaged weights (see `Kernels`).
     needs_all : bool
-        Whether `solve` needs all classes, not only candidates for a dual.
+        Whether `solve` needs all classes rather than only those that may get a dual.
 
     Returns
     -------
     Kernels
         ``visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets)``
-        makes a block step for each row of ``order[begin:end]``. It modifies weights, ``duals.new``, scratch,
-        tally and sparse rows. It returns the position reached, which is less than `end` if the buffer of
-        duals or the sparse rows have no room for another row. `pairs` is None or `ClassPairs`; `sets` is None
-        or `LabelSets`. ``visit_matrix`` works like ``visit``, but on a `DualMatrix`. ``revisit`` makes block
-        steps over only the classes with a listed dual, and counts neither rows nor losses. Its ``duals.old``
-        are views of the buffer ``duals.new``, which it overwrites.
+        takes a block step for each row of ``order[begin:end]``. It modifies weights, ``duals.new``, scratch,
+        tally and sparse rows. It returns the position reached, which is less than `end` if the dual buffer or
+        the sparse rows have no room for another row. `pairs` is None or `ClassPairs`; `sets` is None or
+        `LabelSets`. ``visit_matrix`` does the same with a `DualMatrix`. ``revisit`` takes block steps over
+        only the classes with a listed dual, and counts neither rows nor losses. Its ``duals.old`` contains
+        views of the buffer ``duals.new``, which it overwrites.
 
         ``loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets)`` adds
-        the losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): to row 0 with the current
-        weights, to row 1 with the averaged weights ``current - average_scale * average_delta``.
+        the losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES). Row 0 is for the current
+        weights, and row 1 for the averaged weights ``current - average_scale * average_delta``.
     """
 
     n_shared = int(opposite == SHARED_COLUMN)
@@ -261,7 +261,7 @@ def make_kernels(
                 tally[LOSS_SUM] += row.C * measure(row, n, problem, pairs, scratch)
                 tally[CORRECT] += row.is_correct
                 unmark_own_classes(i, y, sets, scratch)
-                if sets is None:  # `begin_row` hides it
+                if sets is None:  # `begin_row` sets it to -infinity
                     scratch.scores[y] = row.own_score
                 if n_shared:
                     scratch.scores[problem.n_classes] = row.shared

@@ -1,6 +1,7 @@
-"""Compilation options for Numba, and a disk cache that survives edits, power cuts and moves.
+"""Decorators that compile functions with Numba, and a disk cache for the compiled code.
 
-Only this file uses private names of Numba. If a version lacks them, a warning says that nothing is cached.
+The cache notices edits of any kernel, and tolerates files damaged by power cuts. Only this file uses private
+names of Numba. If Numba lacks a name that the cache needs, a warning says that nothing is cached.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ if logging.getLogger("numba").level == logging.NOTSET:
     logging.getLogger("numba").setLevel(logging.INFO)
 
 OPTIONS: dict[str, Any] = {
-    "nogil": True,  # the reading thread runs during a kernel
+    "nogil": True,  # the reading thread keeps running during a kernel
     # Kernels cannot allocate, because reference counting costs more than the work for a short row.
     "_nrt": False,
     "error_model": "numpy",  # no branch for division by zero
-    # Sums may be reordered and vectorised. Without nnan, ninf and arcp, NaN and infinity stay visible and
-    # quotients stay correctly rounded.
+    # Sums may be reordered and vectorised. nnan, ninf and arcp are left out, because NaN and infinity must
+    # be detected and quotients must be correctly rounded.
     "fastmath": {"reassoc", "contract", "nsz"},
     "no_cfunc_wrapper": True,  # no second copy for calls from C
 }
@@ -56,7 +57,7 @@ def kernel(function: Callable, name: str | None = None, **options: Any) -> Any:
 
 
 def inlined(function: Callable, name: str | None = None, **options: Any) -> Any:
-    """Compile a function into its callers, which saves the cost of a call. Python code cannot call it."""
+    """Compile a function that is inlined into its callers to avoid calls, and that Python cannot call."""
     _set_name(function, name)
     return numba.njit(**(OPTIONS | {"forceinline": True} | _inline_options() | options))(function)
 
@@ -65,7 +66,7 @@ def _set_name(function: Callable, name: str | None) -> None:
     if name is not None:
         function.__name__ = function.__qualname__ = name
     elif function.__closure__:
-        raise TypeError(f"{function.__qualname__} has free variables, so the cache needs a `name`")
+        raise TypeError(f"{function.__qualname__} has free variables; pass a `name` for the cache")
 
 
 def allocating(function: Callable, name: str | None = None, **options: Any) -> Any:
@@ -87,7 +88,7 @@ numba.core.event.register("numba:compiler_lock", _compiling)
 
 
 def running_time() -> float:
-    """Return the seconds of a clock that stops while functions are compiled or loaded."""
+    """Return the time in seconds on a clock that stops while functions are compiled or loaded."""
     return time.perf_counter() - (_compiling.duration if _compiling.done else 0.0)
 
 
@@ -95,7 +96,7 @@ def running_time() -> float:
 def _inline_options() -> dict[str, Any]:
     """Return Numba options that link a function into its callers without compiling it separately.
 
-    Without them Numba optimises a function again at each level of inlining, which doubles the compile time.
+    Without these options, Numba optimises a function at each level of inlining, which doubles compile times.
     """
     from numba.core import codegen, compiler
 
@@ -134,15 +135,15 @@ def _inline_options() -> dict[str, Any]:
 
 
 _KERNEL = re.compile(rb"\n@(kernel|inlined|allocating|compiled|intrinsic)\b")  # ten times as fast as with ^
-# Folders of which all files are hashed, because kernels use their constants.
+# In these folders, all files are hashed, because kernels use their constants.
 _KERNEL_FOLDERS = ("kernels", "losses", "published", "chains")
 _DIGEST_BYTES = 32
-_NOTICE_FILE = "said-compiling"  # file touched when a process reports that it compiles
+_NOTICE_FILE = "said-compiling"  # file that is touched when a process reports that it is compiling
 
 
 @functools.cache
 def source_digest(folder: Path) -> str:
-    """Hash all files with compiled functions or their types, because Numba checks only a function's file."""
+    """Hash all files that define compiled functions or their types, because Numba checks only one file."""
     digest = hashlib.sha256()
     for path in [Path(__file__), *sorted(folder.rglob("*.py"))]:
         text = path.read_bytes()
@@ -155,7 +156,7 @@ def source_digest(folder: Path) -> str:
 def _enable_cache(dispatcher: Any, function: Callable) -> None:
     package = sys.modules[function.__module__.partition(".")[0]]
     if not hasattr(package, "__path__"):
-        return  # a script, whose callees the digest of a folder would not cover
+        return  # a script, whose callees would not be covered by the digest of a package folder
     try:
         folder = Path(package.__path__[0])
         if not hasattr(dispatcher, "_cache"):
@@ -165,7 +166,7 @@ def _enable_cache(dispatcher: Any, function: Callable) -> None:
         reason = "neither the package folder nor the home folder is writable"
         _warn_of_cache(f"{_NOT_CACHED}: {reason}; set NUMBA_CACHE_DIR to a writable folder")
     except Exception as error:  # Numba's private names differ
-        _warn_of_cache(f"{_NOT_CACHED}: {error}")
+        _warn_of_cache(f"{_NOT_CACHED}: {error}; install another version of Numba")
 
 
 _warned: list[str] = []
@@ -177,7 +178,7 @@ def _warn_of_cache(message: str) -> None:
         warnings.warn(message, StreamsvmWarning, stacklevel=2)
 
 
-_NOT_CACHED = "compiled code cannot be cached, so each start spends some seconds on compiling"
+_NOT_CACHED = "compiled code cannot be cached, so every process spends some seconds compiling it again"
 
 
 def _names(function: Callable) -> tuple[str, ...]:
@@ -206,7 +207,7 @@ def _cache_class() -> Any:
         getattr(caching.FunctionCache, name)
 
     class Home(home_locator):
-        """Locator in the home folder; if there is none, Numba would make a folder named ~."""
+        """Locator of the cache in the home folder. Without a home folder, Numba would create a folder `~`."""
 
         def ensure_cache_path(self) -> None:
             if not os.path.isabs(self.get_cache_path()):
@@ -217,11 +218,11 @@ def _cache_class() -> Any:
         _locator_classes = [Home if cls is home_locator else cls for cls in locators]  # noqa: RUF012
 
     class Files(numba_files):
-        """Cache entries with a checksum and their key; damaged or foreign entries are compiled again.
+        """Files of cache entries, stored with a checksum, the digest of the sources, and the key.
 
-        A power cut can truncate a file or fill it with zeros. The checksum is compared before the entry is
-        unpickled and before LLVM reads it, because LLVM may end the process. An entry also contains the
-        digest of its sources and its types, because concurrent compilations may mix up files.
+        A power cut can truncate a file or fill it with zeros. The checksum is verified before the entry is
+        unpickled and passed to LLVM, which may crash on damaged code. Digest and key are compared because
+        concurrent processes may overwrite each other's files. Entries that do not match are compiled again.
         """
 
         target_context: Any = None
@@ -244,7 +245,7 @@ def _cache_class() -> Any:
             path = self._data_path(name)
             content = Path(path).read_bytes()
             payload = memoryview(content)[_DIGEST_BYTES:]
-            if b"NRT_" in content:  # Numba compiles its memory functions in each process
+            if b"NRT_" in content:  # Numba compiles its memory functions anew in each process
                 rtsys.initialize(self.target_context)
             try:
                 if hashlib.sha256(payload).digest() != content[:_DIGEST_BYTES]:
@@ -268,7 +269,7 @@ def _cache_class() -> Any:
         """Cache of one function, with keys that are the same in every process.
 
         Numba's keys contain a pickle of the free variables, which for compiled functions differs between
-        processes. The keys here contain names, and the digest of the sources identifies the code.
+        processes. These keys contain names instead, and the digest of the sources identifies the code.
         """
 
         _impl_class = Impl
@@ -278,18 +279,18 @@ def _cache_class() -> Any:
             self._names = _names(function)
             stamp = self._impl.locator.get_source_stamp(), digest
             if not isinstance(self._cache_file, numba_files):
-                raise AttributeError("this version of Numba has another class of cache files")
+                raise AttributeError("this version of Numba uses another class for cache files")
             self._cache_file = Files(self._cache_path, self._impl.filename_base, stamp)
 
         def _index_key(self, sig: Any, codegen: Any) -> Any:
             return sig, codegen.magic_tuple(), self._names
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            # Numba would first import and register everything that it can compile, which takes long.
+            # Numba would first import and register everything that it can compile, which takes a long time.
             files: Any = self._cache_file
             files.target_context = target_context
             overload = None
-            with contextlib.suppress(Exception):  # intact, but not loadable by this Numba
+            with contextlib.suppress(Exception):  # an intact entry that this version of Numba cannot load
                 overload = self._load_overload(sig, target_context)
             if overload is None:
                 tell_of_compiling(Path(Impl(kernel).locator.get_cache_path(), _NOTICE_FILE))
@@ -299,6 +300,6 @@ def _cache_class() -> Any:
             try:
                 super().save_overload(sig, data)
             except OSError as error:  # full disk: the code still runs from memory
-                _warn_of_cache(f"{_NOT_CACHED}: {error}")
+                _warn_of_cache(f"{_NOT_CACHED}: {error}; free disk space or set NUMBA_CACHE_DIR")
 
     return Cache

@@ -1,4 +1,4 @@
-"""Random numbers for compiled code, the same on every machine: SplitMix64 (Steele, Lea & Flood 2014)."""
+"""SplitMix64 keys and permutations (Steele, Lea & Flood 2014), which are the same on every machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, made odd
+GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, rounded to an odd integer
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 _SLICE = 32
-_MIN_LOCAL_ROWS = 2**16  # fewer rows fit into a cache, and converge a little faster in fully random order
+_MIN_LOCAL_ROWS = 2**16  # fewer rows fit into the cache, and full shuffling converges a little faster
 
 
 @inlined
@@ -38,7 +38,7 @@ def draws(seed: int | np.uint64, numbers: np.ndarray) -> np.ndarray:
 
 
 def draw_integers(seed: int, pieces: Iterable[np.ndarray], max_count: int) -> np.ndarray:
-    """Return the `max_count` integers with the smallest keys, sorted by key; no integer may occur twice."""
+    """Draw up to `max_count` of the distinct integers in `pieces`: those with the smallest keys, sorted."""
     drawn = np.empty(0, np.int64)
     for integers in pieces:
         drawn = np.append(drawn, integers)
@@ -56,7 +56,6 @@ def _shuffle(order, begin, end, key):
 
 @kernel
 def _permute(seed, stage, block, inner, length, slices, order):
-    """Shuffle ``slices``; if `length` > 1, also write the numbers in them to ``order``, shuffled locally."""
     key = mix(np.uint64(seed) + GAMMA)
     key = mix(key ^ mix(np.uint64(stage) + GAMMA))
     key = mix(key ^ mix(np.uint64(block) + GAMMA))
@@ -75,14 +74,14 @@ def _permute(seed, stage, block, inner, length, slices, order):
 
 
 def permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
-    """Return a random permutation of 0..n-1 (int64) that depends only on the arguments."""
+    """Return a random permutation of 0..n-1 (int64) that is determined by the arguments."""
     order = np.arange(n, dtype=np.int64)
     _permute(seed, stage, block, inner, 1, order, order)
     return order
 
 
 def local_permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
-    """Like `permutation`, but if n is large, memory access is local to runs of 32 slices of 32 numbers."""
+    """Like `permutation`, but if `n` is large, shuffle 32 random slices of 32 integers at a time."""
     if n < _MIN_LOCAL_ROWS:
         return permutation(n, seed, stage, block, inner)
     order = np.empty(n, np.int64)

@@ -1,4 +1,4 @@
-"""Parts of a visit before and after the solution of a row's block problem (see `streamsvm.kernels.frame`)."""
+"""Parts of a visit before and after a row's block problem is solved (see `streamsvm.kernels.frame`)."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ LISTS, LISTED, MATRIX = range(3)
 
 
 class Row(NamedTuple):
-    """Scalars of a row's block problem; `Scratch` has its vectors. `own` refers to the true classes."""
+    """Scalars of a row's block problem, whose arrays are in `Scratch`. "Own" refers to the true classes."""
 
-    y: int  # true class; the first of several, -1 if there is none
+    y: int  # true class, the first one if there are several, or -1 if there is none
     norm2: float  # ‖x‖²
     C: float  # C times the weight of the row
-    own_score: float  # score of the true class, or mean score of several true classes
+    own_score: float  # score of the true class, or mean score of the true classes
     n_own: int
     old_sum: float
-    own: Any  # None if rows have one class each, else ``scratch.own``
+    own: Any  # None if every row has one true class, else ``scratch.own``
     shared: float  # score of the shared column, if there is one
     is_correct: bool  # whether a true class is predicted
 
 
 class LabelSets(NamedTuple):
-    """Labels of rows with any number of labels: row i has ``codes[indptr[i]:indptr[i + 1]]``."""
+    """Label sets of rows: the labels of row i are ``codes[indptr[i]:indptr[i + 1]]``."""
 
     codes: np.ndarray  # (n_labels,) int32
     indptr: np.ndarray  # (n_rows + 1,) int64
@@ -57,7 +57,7 @@ class LabelSets(NamedTuple):
 
 @inlined
 def linear_terms(b, C, problem):
-    """Return the terms of duals b in the dual objective, for a loss without curvature."""
+    """Return the terms of the duals `b` in the dual objective of a loss without curvature."""
     return b
 
 
@@ -68,7 +68,7 @@ def no_sum_term(total, C, problem):
 
 @inlined
 def begin_row(rows, i, y, old_sum, vectors, n, n_shared, problem, pairs, sets, scratch):
-    """Set scores without a dual to -infinity, add the margins of class pairs, and return the `Row`."""
+    """Set scores of classes without a dual to -infinity, add class-pair margins, and return the `Row`."""
     scores, own, n_own, first = scratch.scores, None if sets is None else scratch.own, 1, y
     top, own_score = scores[0], 0.0
     if sets is None:
@@ -90,7 +90,7 @@ def begin_row(rows, i, y, old_sum, vectors, n, n_shared, problem, pairs, sets, s
 
 @inlined
 def mark_own_classes(i, y, own_dual, sets, scratch, n):
-    """List the vectors of the true classes, hidden unless they have duals; return the number of vectors."""
+    """List the true classes' vectors, hide these classes unless `own_dual`, and return the vector count."""
     hidden = 0.0 if own_dual else -np.inf
     if sets is None:
         scratch.hidden[y] = hidden
@@ -119,7 +119,7 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
     def step(rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
         """Round the new duals, write them to ``duals.new`` unless it is empty, and update the weights.
 
-        Returns the dual terms before the step, their increase, and the `time_factor` of `update_weights`.
+        Return the dual terms before the step, their increase, and the `time_factor` for `update_weights`.
         """
         new, delta, zero = duals.new, scratch.delta, zeros()
         begin = at = i
@@ -202,7 +202,7 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
 
 @inlined
 def hide_scores(top, first, vectors, n, scratch):
-    """Hide scores of lanes without a dual; return whether class `first`, of the score `top`, is predicted."""
+    """Set hidden scores to -infinity; return True if class `first`, whose score is `top`, is predicted."""
     scores = scratch.scores
     best = cast(zeros() - np.inf, scores)
     for r in range(n):
@@ -221,7 +221,7 @@ def hide_scores(top, first, vectors, n, scratch):
 
 @inlined
 def is_idle(rows, i, y, allows_unlabelled, tally):
-    """Count row `i`; return True if it needs no step. For norm 0, class 0 is predicted."""
+    """Count row `i`; return True if it needs no step. A row with norm zero is predicted as class 0."""
     tally[VISITED] += 1
     if rows.cost[i] == 0:
         tally[UNWEIGHTED] += 1
@@ -235,7 +235,7 @@ def is_idle(rows, i, y, allows_unlabelled, tally):
 
 @inlined
 def count_visit(tally, first, row, loss, old_terms, rise, time_factor):
-    """Tally a visit; only the `first` visit of a row in a pass adds its loss and its old dual terms."""
+    """Tally a visit; count the loss and the old dual terms only in the `first` visit of a row in a pass."""
     if first:
         tally[LOSS_SUM] += row.C * loss
         tally[CORRECT] += row.is_correct

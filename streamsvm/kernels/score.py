@@ -1,4 +1,4 @@
-"""Scores wᵀx of rows, for all classes or for some vectors of classes."""
+"""Compute the scores wᵀx of rows, for all classes or for some vectors of classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamsvm.kernels.tile import begin_tile_row, load_tile_scores
 
 @inlined
 def feature(indices, p, begin):
-    """Return the feature of entry `p` of a row that begins at `begin`; `indices` is None for dense rows."""
+    """Return the feature of entry `p` in a row that starts at `begin`; `indices` is None for dense rows."""
     if indices is None:
         return p - begin
     return item(indices, p)
@@ -30,7 +30,7 @@ def feature(indices, p, begin):
 
 @inlined
 def score_row(scores, rows, i, weights, first, K):
-    """Write the scores wᵀx of row `i` into ``scores[first:K]``, in the weights' dtype."""
+    """Write the scores wᵀx of row `i` to ``scores[first:K]``, in the dtype of the weights."""
     L, zero, c = lanes(weights), zeros_like(weights), first
     indices, data, begin, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
     while c + 4 * L <= K:  # four sums in registers hide the latency of an addition
@@ -58,7 +58,6 @@ def score_row(scores, rows, i, weights, first, K):
 
 @inlined
 def _score_two(scores, rows, i, weights, c0, c1, zero):
-    """Write the scores of row `i` for two vectors of classes, at c0 and c1, each as long as `zero`."""
     indices, data, begin, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
     p = begin
     s0 = s1 = s2 = s3 = zero
@@ -80,7 +79,6 @@ def _score_two(scores, rows, i, weights, c0, c1, zero):
 
 @inlined
 def _score_one(rows, i, weights, c, count):
-    """Return the scores of row `i` for the vector of classes at `c`, or for its first `count` if not None."""
     data, begin, end = rows.data, rows.indptr[i], rows.indptr[i + 1]
     p = begin
     s0 = s1 = s2 = s3 = zeros_like(weights)
@@ -111,7 +109,7 @@ def score_ranges(scores, rows, i, weights, problem):
 
 @inlined
 def score_visit(scores, rows, i, weights, tile, t, problem):
-    """Write the scores of row `i` for a visit; with a tile, from its row `t`."""
+    """Write the scores of row `i` for a visit, taken from row `t` of the tile if there is one."""
     if tile is None:
         score_ranges(scores, rows, i, weights.current, problem)
     else:
@@ -120,7 +118,7 @@ def score_visit(scores, rows, i, weights, tile, t, problem):
 
 @inlined
 def score_fixed(scores, rows, i, matrix, tile, sparse_rows, array, problem):
-    """Write scores of row `i` outside a visit, with `matrix`, with `array` of sparse rows, or from a tile."""
+    """Write scores of row `i` outside a visit, from `array` of the sparse rows, `matrix`, or the tile."""
     if sparse_rows is not None:
         score_by_sparse_rows(scores, sparse_rows, rows, i, array)
     elif tile is None:
@@ -139,7 +137,7 @@ def score_vectors(scores, rows, i, weights, vectors, n_vectors):
 
 @inlined
 def subtract_scores(scores, other, factor):
-    """Subtract `factor` times `other` from `scores`, which has the same shape, and set `other` to zero."""
+    """Subtract `factor` times `other` from `scores`, and set `other` to zero."""
     minus = other.dtype.type(-factor)
     for c in range(0, len(scores), lanes(scores)):
         store(scores, c, multiply_add(minus, load(other, c), load(scores, c)))
@@ -148,6 +146,6 @@ def subtract_scores(scores, other, factor):
 
 @kernel
 def score_rows(rows, begin, end, weights, scores):
-    """Write the scores of ``rows[begin:end]`` into the first rows of `scores`, one column per class."""
+    """Write the scores of ``rows[begin:end]`` to the first rows of `scores`, with one column per class."""
     for i in range(begin, end):
         score_row(scores[i - begin], rows, i, weights, 0, scores.shape[1])

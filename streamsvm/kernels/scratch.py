@@ -1,8 +1,8 @@
-"""Scratch arrays of a block step: vectors over the classes, and masks of their lanes.
+"""Scratch arrays of a block step, and the lists and masks of the classes that it considers.
 
 A block step handles `LANES` weight columns at a time, as the lanes of a vector. ``vectors`` lists the first
-column of each vector, or only of the vectors in which a dual may be non-zero. Lanes without a dual are
-*hidden*: -infinity is added to their scores.
+columns of all vectors, or only of the vectors in which a dual may be non-zero. Lanes without a dual are
+*hidden*, which means that -infinity is added to their scores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamsvm.kernels.simd import LANES, LOG_LANES, VECTOR_BYTES, cast, load_li
 
 
 def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:
-    """Return zeros in cache lines that hold no other data, so threads do not wait for each other's writes."""
+    """Return an array of zeros that shares no cache line with other data, to avoid false sharing."""
     n_bytes = length * np.dtype(dtype).itemsize
     memory = np.zeros(n_bytes + 2 * VECTOR_BYTES, np.uint8)
     begin = -memory.ctypes.data % VECTOR_BYTES
@@ -27,8 +27,8 @@ def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:
 class Scratch(NamedTuple):
     """Scratch arrays of one thread. ``delta``, ``old``, ``lanes`` and ``own`` are zero between visits.
 
-    K is the number of weight columns, and L = `LANES`. Arrays "by position" hold the lanes of ``vectors[r]``
-    from position r L; all other arrays of length K are by column.
+    K is the number of weight columns, and L = `LANES`. An array "by position" stores the lanes of
+    ``vectors[r]`` from position r L on. The other arrays of length K are indexed by column.
     """
 
     scores: np.ndarray  # (K,) dtype of the weights
@@ -41,7 +41,7 @@ class Scratch(NamedTuple):
     all_vectors: np.ndarray  # (K / L + 1,) int64: first columns of the vectors of all classes
     vectors: np.ndarray  # (K / L + 1,) int64: first columns of the listed vectors
     moved: np.ndarray  # (K / L + 1,) int64: first columns of the vectors in which the weights move
-    ids: np.ndarray  # (K,) int64: candidates of `common_dual`: classes that may get a dual
+    ids: np.ndarray  # (K,) int64: candidates of `common_dual`, the classes that may get a listed dual
     before: np.ndarray  # (K,) float64: old duals of the candidates
 
     @classmethod
@@ -55,7 +55,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def mark_class(c, scratch, n_vectors):
-    """List class `c`: set its bit, and append its vector if it is new; return the number of vectors."""
+    """Set the bit of class `c`, list its vector unless it is listed already; return the number of vectors."""
     q = c >> LOG_LANES
     scratch.vectors[n_vectors] = q << LOG_LANES
     n_vectors += scratch.lanes[q] == 0
@@ -65,7 +65,7 @@ def mark_class(c, scratch, n_vectors):
 
 @inlined
 def mark_classes(old, i, scratch):
-    """List the vectors of the classes with an old dual of row `i`; return the number of vectors."""
+    """List the vectors of the classes for which row `i` has an old dual; return the number of vectors."""
     n_vectors = 0
     for r in range(old.counts[i]):
         n_vectors = mark_class(np.int64(old.ids[old.at[i] + r]), scratch, n_vectors)
@@ -95,7 +95,7 @@ def clear_lanes(scratch, n_vectors):
 
 @inlined
 def show_all_classes(problem, n_shared, scratch):
-    """Fill ``all_vectors``, hide padding and shared column, and return the number of vectors."""
+    """Fill ``all_vectors``, hide the padding and the shared column, and return the number of vectors."""
     n_vectors = 0
     for r in range(len(problem.ranges)):
         first, end = problem.ranges[r, 0], min(problem.ranges[r, 2], len(scratch.scores))
@@ -117,7 +117,7 @@ def list_all(n_all, scratch):
 
 @inlined
 def show_classes(old, i, scratch, n_vectors):
-    """In the listed vectors, hide all classes without an old dual of row `i`."""
+    """In the listed vectors, hide all classes for which row `i` has no old dual."""
     for r in range(n_vectors):
         store(scratch.hidden, scratch.vectors[r], zeros() - np.inf)
     for r in range(old.counts[i]):
@@ -126,7 +126,7 @@ def show_classes(old, i, scratch, n_vectors):
 
 @inlined
 def own_bits(y, c, own):
-    """Return the mask of true classes in the vector at `c`; `own` is None if `y` is the only true class."""
+    """Return the mask of the true classes in the vector at `c`; `own` is None if `y` is the only one."""
     if own is None:
         return 1 << (y - c) if 0 <= y - c < LANES else 0
     return own[c >> LOG_LANES]

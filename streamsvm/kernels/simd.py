@@ -1,10 +1,10 @@
-"""Explicit vectors in compiled code.
+"""SIMD vectors as a Numba type, with operators and functions for compiled code.
 
-A loop that the compiler vectorises checks for overlapping arrays, adds a scalar remainder loop, and keeps its
-sums in memory. With few classes, this costs more than the computation itself. Scores are computed in vectors
-of 64 bytes, 16 float32 or 8 float64. A block step uses vectors of `LANES` classes, mostly in float64, which
-LLVM divides among the registers. Python operators work lane by lane, and numbers apply to all lanes:
-``1.0 - margin * (own - scores)``. All functions are for compiled code, and do not check indices.
+A loop that the compiler vectorises checks for overlapping arrays, has a scalar remainder loop, and keeps sums
+in memory. With few classes, this costs more than the computation itself. Scores are computed in vectors of 64
+bytes (16 float32 or 8 float64). A block step uses vectors of `LANES` classes, mostly in float64, which LLVM
+splits among the registers. Python operators work lane by lane, and a number is repeated in all lanes, as in
+``1.0 - margin * (own - scores)``. The functions do not check indices.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _splat(builder, value, lanes):
 
 
 def _cast(context, builder, value, source, target):
-    """Cast a number or vector to the type `target`, by rounding, widening or repeating it in all lanes."""
+    """Cast a number or vector to the type `target`; repeat a number in all lanes if `target` is a vector."""
     if isinstance(source, Vector):
         to, element = _llvm(target), source.element
         if element == target.element:
@@ -70,7 +70,7 @@ def _cast_all(context, builder, values, source_types, target_type):
 
 
 def _common(a: Any, b: Any) -> Any:
-    """Return the result type for two numbers or vectors; None for vectors of different types."""
+    """Return the common type of two numbers or vectors, or None for vectors of different types."""
     if isinstance(a, Vector):
         return a if not isinstance(b, Vector) or a == b else None
     return b if isinstance(b, Vector) else types.float64
@@ -99,7 +99,7 @@ _define(operator.truediv, "fdiv")
 
 
 def _pick(condition: str) -> Any:
-    """Make a function of numbers or vectors a and b that selects a where the condition holds, else b."""
+    """Make a function of two numbers or vectors a and b that returns a where the condition holds, else b."""
 
     @intrinsic
     def function(typing, a, b):
@@ -114,12 +114,12 @@ def _pick(condition: str) -> Any:
     return function
 
 
-minimum, maximum = _pick("<"), _pick(">")  # the second operand if one is NaN
+minimum, maximum = _pick("<"), _pick(">")  # return the second operand if either is NaN
 
 
 @intrinsic
 def multiply_add(typing, a, b, c):
-    """Return a b + c in one instruction where the processor has it; a and c may be numbers."""
+    """Return a b + c, in one instruction if the processor supports it; a and c may be numbers."""
 
     def generate(context, builder, signature, args):
         name, kind = f"llvm.fmuladd.v{b.lanes}f{b.element.bitwidth}", _llvm(b)
@@ -160,7 +160,7 @@ def zeros_like(typing, array):
 
 
 def _address(context, builder, signature, args, pointee):
-    """Return a pointer to ``array[at]``, both from `args`; `at` is an index, or a row and a column."""
+    """Return a pointer to ``args[0][args[1]]``; the index is an integer, or a tuple of row and column."""
     array_type, kind = signature.args[:2]
     array = context.make_array(array_type)(context, builder, args[0])
     start, at = array.data, args[1]
@@ -188,7 +188,7 @@ def _declared(builder, name, result, arguments):
 
 @intrinsic
 def lanes(typing, array):
-    """Return the number of elements in a vector of the array's dtype, a compile-time constant."""
+    """Return the number of elements in a vector of the array's dtype, as a compile-time constant."""
 
     def generate(context, builder, signature, args):
         return ir.Constant(_I64, _vector_type(array).lanes)
@@ -198,7 +198,7 @@ def lanes(typing, array):
 
 @intrinsic
 def item(typing, array, at):
-    """Load ``array[at]``; `at` must not be negative, because its sign is not checked."""
+    """Load ``array[at]`` without checking `at`, which must not be negative."""
 
     if array.layout != "C":
         return None  # Numba then raises a typing error
@@ -229,13 +229,13 @@ def load(typing, array, at):
 
 @intrinsic
 def load_like(typing, array, at, like):
-    """Load elements that start at ``array[at]``, with the length and precision of the vector `like`."""
+    """Load a vector starting at ``array[at]``, with the length and precision of the vector `like`."""
     return like(array, at, like), _load(array, like)
 
 
 @intrinsic
 def store(typing, array, at, vector):
-    """Write `vector`, rounded to the array's dtype, into the elements that start at ``array[at]``."""
+    """Write `vector`, rounded to the array's dtype, to the elements starting at ``array[at]``."""
     stored = Vector(array.dtype, vector.lanes)
 
     def generate(context, builder, signature, args):
@@ -270,20 +270,20 @@ def _load_first(array, vector):
 
 @intrinsic
 def load_first(typing, array, at, count):
-    """Like `load`, but only the first `count` elements are read; the other lanes are 0."""
+    """Like `load`, but read only the first `count` elements and set the other lanes to 0."""
     vector = _vector_type(array)
     return vector(array, at, count), _load_first(array, vector)
 
 
 @intrinsic
 def load_first_like(typing, array, at, count, like):
-    """Like `load_like`, but only the first `count` elements are read; the other lanes are 0."""
+    """Like `load_like`, but read only the first `count` elements and set the other lanes to 0."""
     return like(array, at, count, like), _load_first(array, like)
 
 
 @intrinsic
 def store_first(typing, array, at, count, vector):
-    """Write the first `count` elements of `vector`, of the array's dtype, starting at ``array[at]``."""
+    """Write the first `count` elements of `vector` to `array`, which has the same dtype, starting at `at`."""
 
     def generate(context, builder, signature, args):
         kind = _llvm(vector)
@@ -331,7 +331,7 @@ def max_lanes(typing, a):
 
 
 def _bits(condition: str) -> Any:
-    """Make a comparison of a vector with a vector or number that returns a lane mask; NaN counts as true."""
+    """Make a function that compares the lanes of a with b and returns a mask, in which NaN counts as true."""
 
     @intrinsic
     def compare(typing, a, b):
@@ -349,7 +349,7 @@ above, not_below, differing = _bits(">"), _bits(">="), _bits("!=")
 
 @intrinsic
 def select(typing, bits, a, b):
-    """Return a in the lanes set in the int64 mask `bits`, and b in the other lanes."""
+    """Return a in the lanes that are set in the int64 mask `bits`, and b in the other lanes."""
     kind = _common(a, b)
 
     def generate(context, builder, signature, args):
@@ -366,7 +366,7 @@ def count_bits(typing, mask):
 
 @intrinsic
 def lowest_bit(typing, mask):
-    """Return the position of the lowest set bit in `mask`, which must not be 0."""
+    """Return the index of the lowest set bit in `mask`, which must not be 0."""
 
     def generate(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(_I1, 1))
@@ -376,7 +376,7 @@ def lowest_bit(typing, mask):
 
 @intrinsic
 def prefetch(typing, array, at):
-    """Start fetching the cache line of ``array[at]``."""
+    """Prefetch the cache line that contains ``array[at]``."""
 
     def generate(context, builder, signature, args):
         i8 = ir.IntType(8)

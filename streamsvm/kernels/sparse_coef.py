@@ -1,7 +1,7 @@
-"""Compiled code for the coefficients of a model: gather, compress and score.
+"""Compiled functions that gather and compress the coefficients of a model, and compute scores with them.
 
-Sparse coefficients are a CSR matrix with one sorted row for each feature. A row with many non-zeros is stored
-in full, with its zeros, and added to the scores as a vector.
+Sparse coefficients are a CSR matrix with one row per feature and sorted indices. A row with many non-zeros is
+stored in full, including its zeros, so that it can be added to the scores with vector instructions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from streamsvm.kernels.simd import (
     store,
 )
 
-FULL = 4  # a row is stored in full, for speed, if more than one coefficient in FULL is non-zero
+FULL = 4  # a row is stored in full, for speed, if more than 1 / FULL of its coefficients are non-zero
 
 
 @kernel
 def gather_rows(current, average_delta, average_scale, columns, piece):
-    """Write ``current - average_scale * average_delta`` into `piece`, for the columns `columns`."""
+    """Write the given columns of ``current - average_scale * average_delta`` to `piece`."""
     for r in range(piece.shape[0]):
         if len(average_delta) > 0:
             for j in range(piece.shape[1]):
@@ -35,14 +35,13 @@ def gather_rows(current, average_delta, average_scale, columns, piece):
 
 @inlined
 def _bits(piece, r, c):
-    """Return the mask of non-zeros in the vector of row `r` that starts at column `c`."""
     left = piece.shape[1] - c
     return differing(load(piece, (r, c)) if left >= lanes(piece) else load_first(piece, (r, c), left), 0.0)
 
 
 @kernel
 def compress_rows(piece, data, indices, ends):
-    """Write the stored form of `piece`, with the end of each row in `ends`; return the number of entries."""
+    """Write `piece` in sparse form, and the end of each row to `ends`; return the number of entries."""
     n, k = 0, piece.shape[1]
     for r in range(piece.shape[0]):
         size = 0
@@ -68,7 +67,7 @@ def compress_rows(piece, data, indices, ends):
 
 @kernel
 def score_sparse_rows(rows, begin, end, data, indices, indptr, scores):
-    """Like `score_rows`, but with sparse coefficients; `scores` has exactly the model's classes."""
+    """Like `score_rows`, but with sparse coefficients; `scores` must have one column per class, unpadded."""
     k = scores.shape[1]
     for i in range(begin, end):
         r = i - begin

@@ -1,9 +1,9 @@
 """Sparse storage of the weights, for very many classes.
 
-The row of a feature is a growing list of entries: classes, weights and, if iterates are averaged, average
-deltas, in separate arrays. Once more than one class in four has an entry, the row is stored in full, which
-takes less time and at most twice the space. All rows lie in one pool. A list without room for another entry
-moves to a larger place, and its old place is reused. Without sparse rows, kernels take None.
+Each feature has a row, which begins as a list of entries: classes, weights and, if iterates are averaged,
+average deltas, in separate arrays. Once more than one class in four has an entry, the row is stored in full,
+which is faster and takes less than three times the space. All rows are in one pool. A list that is full moves
+to a larger place, and its old place is reused. If the weights are dense, kernels get None as `sparse_rows`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import LANES, lanes, load, multiply_add, prefetch, store
 
 WEIGHT, AVERAGE_DELTA = 0, 1  # arrays of a row, by position
-_FULL = 4  # a row is stored in full once more than one class in _FULL has an entry
+_FULL = 4  # a row is stored in full once more than 1 / _FULL of the classes have an entry
 _CHANGED, _FOUND = 1, 2  # marks of a changed class, before and after its list entry is found
-_STEP = 8  # entries checked together
-# An entry below this fraction of its row's largest entry is only rounding error, and is dropped.
+_STEP = 8  # number of entries checked together
+# Entries up to this fraction of the largest entry of their row are only rounding errors, and are dropped.
 _NEGLIGIBLE = 2.0**-26
-_LISTS = 40  # kinds of lists by size; each kind has room for twice as many entries as the one before
+_LISTS = 40  # number of list sizes ("kinds"); each size is twice the previous one
 
 
 class SparseRows(NamedTuple):
     """Sparse rows of the weights.
 
-    For feature f, ``at, size, capacity = extents[f]``. Its `size` weights begin at ``pool[at]``, its average
-    deltas at ``pool[at + capacity]``. If `size` is the number of columns, the row is full. Otherwise it is a
-    list, and its classes begin at ``classes[at - capacity]``.
+    For feature f, ``at, size, capacity = extents[f]``. Its `size` weights begin at ``pool[at]``, and its
+    average deltas at ``pool[at + capacity]``. If `size` is the number of columns, the row is stored in full.
+    Otherwise the row is a list, and its classes begin at ``classes[at - capacity]``.
     """
 
     pool: np.ndarray  # (any,) dtype of the weights
-    classes: np.ndarray  # the same memory, as unsigned integers of the same size
+    classes: np.ndarray  # view of the pool as unsigned integers of the same size
     extents: np.ndarray  # (n_features, 3) int64
-    used: np.ndarray  # (1,) int64: elements of the pool allocated so far, including free places
+    used: np.ndarray  # (1,) int64: number of allocated elements in the pool, including free places
     free: np.ndarray  # (_LISTS,) int64: first free place for each kind of list, or -1
-    changed: np.ndarray  # (K,) int64: scratch, classes that a visit changes
-    marks: np.ndarray  # (K,) uint8: scratch, zero between visits: marks of the changed classes
-    width: int  # arrays in a list: 2, or 3 with an average
+    changed: np.ndarray  # (K,) int64: scratch array for the classes that a visit changes
+    marks: np.ndarray  # (K,) uint8: scratch array for marks of the changed classes; zero between visits
+    width: int  # number of arrays in a list: 2, or 3 with an average
 
     @classmethod
     def create(cls, n_features: int, columns: int, dtype: np.dtype, *, average: bool) -> SparseRows:
@@ -103,7 +103,7 @@ def fetch_lists(sparse_rows, rows, i):
 
 @inlined
 def score_by_sparse_rows(scores, sparse_rows, rows, i, array):
-    """Write the scores of row `i`, shape (K,), with the weights or the average deltas, as `array` says."""
+    """Write the scores of row `i`, shape (K,); `array` selects the weights or the average deltas."""
     pool, classes, K = sparse_rows.pool, sparse_rows.classes, len(scores)
     scores[:] = 0
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
@@ -120,10 +120,10 @@ def score_by_sparse_rows(scores, sparse_rows, rows, i, array):
 
 @inlined
 def _allocate(sparse_rows, kind, size):
-    """Return a free place for a list of this kind, or allocate `size` elements."""
+    """Return the start of a free place for a list of this kind, or of `size` newly allocated elements."""
     begin = sparse_rows.free[kind]
     if begin >= 0:
-        # A free place stores the position of the next free place, in units of a vector.
+        # Each free place stores the position of the next free place, in units of vectors.
         next_free = np.int64(sparse_rows.classes[begin])
         sparse_rows.free[kind] = (next_free - 1) * lanes(sparse_rows.pool)
         return begin
@@ -140,7 +140,7 @@ def _release(sparse_rows, kind, begin):
 
 @inlined
 def reserve_entries(sparse_rows, f, n, columns):
-    """Make room for `n` entries of feature `f`; the row may move or become full."""
+    """Make room for `n` entries of feature `f`, whose row may be moved or stored in full."""
     pool, classes, n_arrays = sparse_rows.pool, sparse_rows.classes, sparse_rows.width - 1
     at, size, capacity = entries(sparse_rows, f)
     if size == columns or n <= min(capacity, columns // _FULL):
@@ -168,7 +168,7 @@ def reserve_entries(sparse_rows, f, n, columns):
 
 @inlined
 def update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, rate):
-    """Add row `i` times ``delta`` to the weights, and `rate` times this to the average deltas."""
+    """Add x_i deltaᵀ to the weights, and `rate` times this product to the average deltas."""
     changed, marks = sparse_rows.changed, sparse_rows.marks
     m, zero = 0, delta.dtype.type(0)
     for q in range(n_vectors):
@@ -193,7 +193,7 @@ def update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, rate):
 
 @inlined
 def _add_to_list(sparse_rows, f, x, delta, rate):
-    """Update list entries of feature `f` whose class changes; mark these classes, and return their number."""
+    """Update the list entries of feature `f` whose classes change; mark these, and return their number."""
     pool, classes, marks = sparse_rows.pool, sparse_rows.classes, sparse_rows.marks
     at, size, capacity = entries(sparse_rows, f)
     averaged, n_existing = sparse_rows.width > 2 and rate != 0, 0
@@ -218,7 +218,7 @@ def _add_to_list(sparse_rows, f, x, delta, rate):
 
 @inlined
 def _add_new_entries(sparse_rows, f, x, delta, m, n_existing, rate):
-    """Add the classes without an entry to a full row or to the end of a list, which has room for them."""
+    """Add changed classes that have no entry yet to a full row, or to the end of a list that has room."""
     pool, classes, changed = sparse_rows.pool, sparse_rows.classes, sparse_rows.changed
     at, size, capacity = entries(sparse_rows, f)
     is_full, averaged = size == len(delta), sparse_rows.width > 2
@@ -257,7 +257,7 @@ def restart_sparse_average(sparse_rows):
 
 @kernel
 def drop_negligible(sparse_rows, columns):
-    """Drop list entries that are only rounding error of duals that became zero again; return their number."""
+    """Drop list entries that are only rounding errors of duals that became zero; return their number."""
     pool, classes, n_arrays, dropped = sparse_rows.pool, sparse_rows.classes, sparse_rows.width - 1, 0
     for f in range(len(sparse_rows.extents)):
         at, size, capacity = entries(sparse_rows, f)
@@ -284,7 +284,7 @@ def drop_negligible(sparse_rows, columns):
 
 @inlined
 def entries(sparse_rows, f):
-    """Return the position and the number of a row's weights, and the offset of its average deltas."""
+    """Return the position and number of the weights of feature `f`, and the offset of its average deltas."""
     return sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
 
 
@@ -296,7 +296,7 @@ def class_at(sparse_rows, f, e, columns):
 
 @inlined
 def value_at(sparse_rows, e, distance, average_scale):
-    """Return the weight at `e` of the pool, or the averaged weight, in float64."""
+    """Return the weight at position `e` of the pool, averaged unless `average_scale` is 0, in float64."""
     w = np.float64(sparse_rows.pool[e])
     if average_scale != 0:
         w -= average_scale * np.float64(sparse_rows.pool[e + distance])
@@ -305,7 +305,7 @@ def value_at(sparse_rows, e, distance, average_scale):
 
 @inlined
 def sparse_sum_of_squares(sparse_rows, average_scale):
-    """Return ‖W‖² of the sparse rows (see `streamsvm.kernels.weights.sum_of_squares`)."""
+    """Return ‖W‖² for sparse rows (see `streamsvm.kernels.weights.sum_of_squares`)."""
     total = 0.0
     for f in range(len(sparse_rows.extents)):
         begin, size, distance = entries(sparse_rows, f)

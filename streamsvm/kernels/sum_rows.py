@@ -1,4 +1,4 @@
-"""Copying and adding weight rows that several workers change."""
+"""Copy and add weight rows, to combine the changes of several workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def mark(features, seen):
 
 
 def unite(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the union of two ascending arrays of distinct features, and the features only in the second."""
+    """Return the union of two ascending arrays of unique features, and those only in the second array."""
     at = np.searchsorted(first, second)
     is_fresh = np.append(first, -1)[at] != second
     return np.insert(first, at[is_fresh], second[is_fresh]), second[is_fresh]
@@ -22,7 +22,7 @@ def unite(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 @kernel
 def copy_rows(features, source, target):
-    """Copy the rows ``features`` of `source` to `target`; both have the shape (n_features, K)."""
+    """Copy the rows `features` of `source` to `target`; both have the shape (n_features, K)."""
     for f in features:
         for c in range(target.shape[1]):
             target[f, c] = source[f, c]
@@ -30,7 +30,7 @@ def copy_rows(features, source, target):
 
 @kernel
 def add_rows(features, source, factor, target):
-    """Add `factor` times the rows ``features`` of `source` to the same rows of `target`."""
+    """Add `factor` times the rows `features` of `source` to the same rows of `target`."""
     for f in features:
         for c in range(target.shape[1]):
             target[f, c] += target.dtype.type(factor) * source[f, c]

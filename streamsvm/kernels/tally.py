@@ -1,18 +1,18 @@
-"""Sums that the kernels accumulate, by position in a float64 array of shape (N_TALLIES,).
+"""Positions of the sums that the kernels accumulate in a float64 array of shape (N_TALLIES,).
 
 DUAL_SUM
-    Linear and concave terms of the dual objective, which is DUAL_SUM - ½‖W‖².
+    Sum of the dual terms. The dual objective is DUAL_SUM - ½‖W‖².
 LOSS_SUM
-    Losses of the rows, each times the row's cost. The primal objective is ½‖W‖² + LOSS_SUM.
+    Sum of the row losses, each multiplied by the cost of its row. The primal objective is ½‖W‖² + LOSS_SUM.
 CORRECT, VISITED, EMPTY, UNWEIGHTED
-    Counts of correctly predicted rows, all rows, rows with norm zero or unknown label, and rows with cost
-    zero. The last two kinds do not enter the objective. Rows with cost zero do not enter the accuracy.
+    Number of correctly predicted rows, of visited rows, of rows with norm zero or an unknown label, and of
+    rows with cost zero. The objective excludes the last two kinds, and the accuracy excludes the last one.
 CLOCK
-    Block steps since the average began, including inner passes.
+    Number of block steps since averaging began, including those of inner passes.
 DUAL_DELTA
     Like ``Weights.average_delta``: the DUAL_SUM of the average is DUAL_SUM - average_scale * DUAL_DELTA.
 
-Entries before CLOCK belong to the pass in progress, the other entries to the whole run.
+The entries before CLOCK are reset after each pass, and the other entries when averaging begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tiles: dense rows that are visited one after another, with scores from one matrix product.
+"""Tiles of dense rows, which are visited one after another but scored by a single matrix product.
 
 For B rows X with scores S = X W and inner products G = X Xᵀ, the scores of row t after the steps δ of the
-earlier rows are ``S[t] + Σ_{s<t} G[t, s] δ[s]``. After all steps the weights are ``W + Xᵀ δ``.
+earlier rows are ``S[t] + Σ_{s<t} G[t, s] δ[s]``. After all steps, the weights are ``W + Xᵀ δ``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamsvm.kernels.simd import LANES, cast, lanes, load, load_like, multiply
 
 
 class Tile(NamedTuple):
-    """Up to B rows. All arrays but `moved`, `n_moved`, `at` and `clock` have the dtype of the weights."""
+    """Tile of up to B rows. The arrays have the dtype of the weights unless stated otherwise."""
 
     scores: np.ndarray  # (B, K): scores before the first visit of the tile
     average_scores: np.ndarray  # (B, K): scores with ``average_delta``, for scoring outside visits
@@ -23,8 +23,8 @@ class Tile(NamedTuple):
     steps: np.ndarray  # (B, K): multiples of each row to add to the weights
     moved: np.ndarray  # (B, K / LANES + 1) int64: first columns of the vectors with a non-zero step
     n_moved: np.ndarray  # (B,) int64: number of vectors in ``moved``; 0 before the row is visited
-    at: np.ndarray  # (1,) int64: row being visited
-    clock: np.ndarray  # (1,) float64: time of all steps of the tile in the running average
+    at: np.ndarray  # (1,) int64: index of the row being visited
+    clock: np.ndarray  # (1,) float64: time in the running average of all steps of the tile
 
 
 @inlined
@@ -61,7 +61,7 @@ def keep_step(tile, delta, vectors, n_vectors):
 
 @kernel
 def mark_moved(moved, n_moved, seen):
-    """Mark in ``seen`` each vector of columns in which the tile has a non-zero step."""
+    """Mark in `seen` the vectors of columns in which a row of the tile has a non-zero step."""
     for t in range(len(n_moved)):
         for r in range(n_moved[t]):
             seen[moved[t, r] // LANES] = True
@@ -77,7 +77,7 @@ def clear_steps(steps, moved, n_moved):
 
 @kernel
 def add_columns(target, columns, change):
-    """Add `change`, shape (n, n_columns), to the columns ``columns`` of `target`."""
+    """Add `change`, shape (n, n_columns), to ``target[:n, columns]``."""
     for f in range(len(change)):
         for j in range(len(columns)):
             target[f, columns[j]] += change[f, j]

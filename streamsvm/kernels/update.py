@@ -1,4 +1,4 @@
-"""Weight updates by the step of one row's duals."""
+"""Update the weights after a step in the duals of one row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.kernels.tile import keep_step
 
 @inlined
 def add_vector(weights, rows, i, c, step):
-    """Add row `i` times the vector `step` to the weights, in the vector of columns at `c`."""
+    """Add x_i stepᵀ to the weights, in the vector of columns that starts at `c`."""
     indices, data, begin = rows.indices, rows.data, rows.indptr[i]
     for p in range(begin, rows.indptr[i + 1]):
         f = feature(indices, p, begin)
@@ -20,7 +20,7 @@ def add_vector(weights, rows, i, c, step):
 
 @inlined
 def add_vectors(weights, rows, i, delta, vectors, n_vectors):
-    """Add x_i deltaᵀ to the weights, in the vectors of columns at ``vectors[:n_vectors]``."""
+    """Add x_i deltaᵀ to the weights, in the vectors of columns that start at ``vectors[:n_vectors]``."""
     indices, data = rows.indices, rows.data
     begin, end, like = rows.indptr[i], rows.indptr[i + 1], cast(zeros(), weights)
     q = 0
@@ -38,7 +38,7 @@ def add_vectors(weights, rows, i, delta, vectors, n_vectors):
 
 @inlined
 def time_of_step(clock, tile):
-    """Return the time of a step for the average: the clock, or the time of the tile."""
+    """Return the time of a step in the running average: that of the tile if there is one, else the clock."""
     if tile is None:
         return clock
     return tile.clock[0]
@@ -46,9 +46,9 @@ def time_of_step(clock, tile):
 
 @inlined
 def update_weights(rows, i, weights, tile, delta, vectors, n_vectors, time_factor, sparse_rows):
-    """Add row `i` times ``delta``, in the given vectors, to the weights or the tile; set ``delta`` to zero.
+    """Add x_i deltaᵀ to the weights, or store the step in the tile if there is one; set `delta` to zero.
 
-    ``average_delta`` moves by `time_factor` = (t / time_unit)^p times this step (see `Weights`).
+    ``average_delta`` changes by `time_factor` = (t / time_unit)^p times this product (see `Weights`).
     """
     if tile is None:
         _add_step(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows)

@@ -1,9 +1,9 @@
-"""Formulations of the multi-class SVM: one file and one line of `LOSSES` for each.
+"""Registry of the losses, each of which is a formulation of the multi-class SVM.
 
-Each loss is trained through its dual. A row x of class y with duals b_j >= 0 adds M Σ_j b_j x to the weights
-of class y and -M b_j x to the weights of each wrong class j, for the margin scale M, unless the loss says
-otherwise. The dual objective is the sum of the terms of all duals minus ½‖W‖². The losses share the training
-loops (see `streamsvm.kernels.frame.make_kernels`).
+All losses are trained through their duals. Unless the module of a loss states otherwise, a row x of class y
+with duals b_j >= 0 adds M Σ_j b_j x to the weights of class y and -M b_j x to the weights of each wrong class
+j, where M is the margin scale. The dual objective is the sum of the terms of all duals minus ½‖W‖². The
+training loops are the same for all row losses (see `streamsvm.kernels.frame.make_kernels`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROW_LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL if not loss.sequ
 
 
 def get_loss(name: str) -> Loss:
-    """Return the loss `name`, or the default loss for "auto"; raise `SettingsError` for an unknown name."""
+    """Return the loss called `name`, or the default for "auto"; raise `SettingsError` if it is unknown."""
     name = _ALL[0].name if name == "auto" else name
     if name not in LOSSES:
         raise SettingsError(f"unknown loss {name!r}; choose one of {', '.join(LOSSES)}")

@@ -1,24 +1,24 @@
-"""Weston-Watkins with very many classes, where most wrong classes of a row share one dual.
+"""Weston-Watkins for very many classes: weights are sparse, and most wrong classes of a row share one dual.
 
-The losses and their solutions are the same as in `streamsvm.losses.weston_watkins`, but the weights stay
-sparse. At zero weights all classes have equal scores, so a row would get equal duals, and its features would
-get weights, for all classes. But only score differences matter. So a sparse matrix V is stored, with
+The losses and their solutions are those of `streamsvm.losses.weston_watkins`. With zero weights, all classes
+have equal scores, so a row would get equal duals, and its features would get weights, for all classes. But
+only differences between scores matter, so the weights can be stored as a sparse matrix V, with
 
-    w_j = v_j + g,    g = -(1/k) Σ_c v_c,
+    w_j = v_j + g,    g = -(1/k) Σ_c v_c.
 
-where g, which is not stored, follows from Σ_j w_j = 0. All classes with v_jᵀx = 0 have the same score, and
-the same dual b_0 in the row's block problem. A row stores this *common dual* of all unlisted wrong classes
-under the id k, and a list of the other duals. A step moves
+The vector g is not stored, because it is determined by Σ_j w_j = 0. All classes with v_jᵀx = 0 have the same
+score, and so the same dual b_0 in the row's block problem. A row stores this *common dual* of its unlisted
+wrong classes under the id k, and lists all other duals. A step moves
 
     v_j by -M (Δb_j - Δb_0) x for the listed wrong classes, and v_y by M (Σ_j Δb_j + Δb_0) x.
 
-This moves g by -MΔb_0 x, so each w_j moves correctly, and unlisted classes get no weights. In the block
-problem of `weston_watkins`, the n_0 unlisted classes share the term n_0 clip(v_0 - γ, 0, U). The norm is
+This moves g by -MΔb_0 x, so each w_j moves correctly, and unlisted classes get no weights. In the equation
+for γ in `weston_watkins`, the n_0 unlisted classes contribute the term n_0 clip(v_0 - γ, 0, U). The norm is
 
     ‖W‖² = Σ_j ‖v_j‖² - k‖g‖².
 
-In the first pass, absolute scores of at most `Problem.near` count as 0. Otherwise a row with a positive
-common dual would create weights for every class with another score. Only later passes are exact.
+In the first pass, absolute scores up to `Problem.near` count as 0. Otherwise, a row with a positive common
+dual would create weights for every class with a non-zero score. Only the later passes are exact.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ from streamsvm.kernels.weights import AVERAGE_POWER
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
-_VECTORS_PER_SUM = 64  # vectors of losses added in the dtype of the scores before float64
+_VECTORS_PER_SUM = 64  # number of loss vectors that are summed in the dtype of the scores, before float64
 _TINY = 1e-37  # positive in float32
 
 
-# Candidates are `m` classes that may get a listed dual: ``scratch.ids[:m]``, with old duals in ``before`` and
-# new duals in ``v``.
+# Candidates are the `m` classes ``scratch.ids[:m]`` that may get a listed dual. Their old duals are in
+# ``before``, and their new duals in ``v``.
 
 
 @inlined
@@ -99,9 +99,9 @@ def _add_listed(old, i, k, scratch, n_vectors):
 
 @inlined
 def _add_unlisted(min_score, absolute, common, n_classes, scratch, m, n_vectors):
-    """Append unlisted classes with a score, or absolute score, of at least `min_score` or NaN.
+    """Append the unlisted classes whose score is at least `min_score` or NaN, with the old dual `common`.
 
-    Their old dual is `common`. Returns the number of candidates and the number of vectors.
+    If `absolute` is true, compare absolute scores. Return the number of candidates and that of vectors.
     """
     like = cast(zeros(), scratch.scores)
     for first in range(0, n_classes, LANES):  # the padding has no weights
@@ -119,7 +119,7 @@ def _add_unlisted(min_score, absolute, common, n_classes, scratch, m, n_vectors)
 
 @inlined
 def _best_wrong_class(y, n_classes, scores):
-    """Return the first wrong class with the largest score, or with NaN; `y` if there is no wrong class."""
+    """Return the first wrong class whose score is the largest or NaN, or `y` if there is no wrong class."""
     L = lanes(scores)
     own, lowest = scores[y], scores.dtype.type(-np.inf)
     scores[y] = lowest
@@ -142,13 +142,13 @@ def _best_wrong_class(y, n_classes, scores):
 
 @inlined
 def _is_right(y, best, scores):
-    """Return True if class `y` is predicted instead of `best`; ties go to the smaller class."""
+    """Return True if class `y` is predicted rather than `best`; ties go to the class with the lower code."""
     return best == y or not ((scores[best] > scores[y]) | ((scores[best] == scores[y]) & (best < y)))
 
 
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
-    """Like `streamsvm.kernels.weights.sum_of_squares`, but for W, which is V minus the mean of all v_j."""
+    """Like `streamsvm.kernels.weights.sum_of_squares`, for W, which is V minus its mean over the classes."""
     n_classes, total = problem.n_classes, 0.0
     for f in range(len(sparse_rows.extents)):
         begin, size, distance = entries(sparse_rows, f)
@@ -200,10 +200,10 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     add_terms = inlined(add_terms, name=f"{name}_common_add_terms")
 
     def solve(y, best, norm2, C, problem, n_old, old_sum, common, n_vectors, scratch):
-        """Solve the block problem of a row with the best wrong class `best`; write duals to ``scratch.v``.
+        """Solve the block problem of a row whose best wrong class is `best`; write duals to ``scratch.v``.
 
-        Returns the number of candidates and vectors, and the new common dual. The first candidates are the
-        listed classes and `best`; their γ shows which other classes can get a dual.
+        Return the number of candidates, the number of vectors, and the new common dual. The problem is first
+        solved for the listed classes and `best`. Their γ determines which other classes can get a dual.
         """
         scores, v, k, margin = scratch.scores, scratch.v, problem.n_classes, problem.margin
         inverse = 1.0 / (margin * margin * norm2)
@@ -218,7 +218,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         gamma = threshold_newton(
             v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m * shrink, old_sum * shrink
         )
-        # Score at which v is γ, for an unlisted class.
+        # Score at which v equals γ for an unlisted class.
         limit = np.float64(scores[y]) + ((slope * gamma - (old_sum + common)) / inverse - 1.0) / margin
         n = m
         near = max(problem.near, _TINY)
@@ -232,7 +232,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             gamma = solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch)
             n_same = k - 1 - m
             if n_same > 0 and top > gamma:
-                # Between 0 and U the common dual is linear in γ, so its terms move to the right side.
+                # Between 0 and U, the common dual is linear in γ, so its terms are moved to the right side.
                 steeper = slope + n_same
                 gamma = threshold_newton(
                     v, m, upper, UNBOUNDED, steeper, -n_same * top / steeper, gamma, top, top
@@ -248,7 +248,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         return m, n_vectors, new_common
 
     def solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch):
-        """Find γ for `m` candidates, starting from the γ of the first `n` candidates."""
+        """Return the γ of `m` candidates, starting from the γ of the first `n` candidates."""
         add_terms(y, inverse, 1.0 / slope, problem, old_sum, scratch, n, m)
         if m > n:
             upper = upper_of(C)
@@ -263,7 +263,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     def set_duals(y, C, problem, n_old, m, common, new_common, scratch, buffer, at):
         """Round the new duals, write them to the buffer, and set ``delta``.
 
-        Returns the number written, the old dual terms, their change, and whether a dual changed.
+        Return the number of duals written, the old dual terms, their change, and whether any dual changed.
         """
         delta, v, before, keep = scratch.delta, scratch.v, scratch.before, len(buffer.ids) > 0
         kind, margin, k = delta.dtype.type, problem.margin, problem.n_classes

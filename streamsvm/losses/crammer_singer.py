@@ -2,8 +2,8 @@
 
     min ½‖w‖² + C Σ_i φ(1 + max_{j≠y_i} w_jᵀx_i - w_yᵀx_i)    cs: φ(z) = max(z, 0);  cs2: φ(z) = max(z, 0)²
 
-The papers' dual block α has sum zero, α_y <= C, and α_j <= 0 for the wrong classes j; here b_j = -α_j. The
-block problem (see `streamsvm.losses.largest_slacks`) has
+In the papers, the duals α of a row sum to zero, with α_y <= C and α_j <= 0 for the wrong classes j. Here,
+b_j = -α_j. The constants of the block problem (see `streamsvm.losses.largest_slacks`) are
 
            κ                 U      Z    dual terms
     cs     1                 ∞      C    Σb
@@ -22,7 +22,7 @@ from streamsvm.losses.threshold import UNBOUNDED
 
 
 def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
-    """Make the kernels for one hinge; `find_threshold` takes the arguments of `find_newton`."""
+    """Make the kernels for one hinge; `find_threshold` has the signature of `find_newton`."""
     value, curve, upper_of = hinge
 
     def loss_of(row, n, problem, scratch):

@@ -1,15 +1,15 @@
-"""The hinge, squared hinge and smoothed hinge φ of one slack z, and the curvature of their duals.
+"""The hinge, squared hinge and smoothed hinge φ(z) of a slack z, and the curvature of their duals.
 
-A loss C φ(z) has a dual b in [0, U]. The dual objective has the term b minus a `Curve` ½ρ'b². The second
-derivative ρ' of the curve, divided by M²‖x‖², is the ρ of the block problems.
+A loss C φ(z) has a dual b in [0, U], which contributes b - ½ρ'b² to the dual objective. The subtracted part
+is the `Curve` of the hinge. Its second derivative ρ', divided by M²‖x‖², is the ρ of the block problems.
 
                      φ(z)                         curve         ρ'       U
     hinge            max(z, 0)                    0             0        C
     squared hinge    max(z, 0)²                   b²/4C         1/2C     ∞
     smoothed hinge   z²/2ε up to ε, then z - ε/2  εb²/2C        ε/C      C
 
-A loss charges either each wrong class, C Σ_j φ(z_j), or only the largest slack. For the largest slack, b is
-the sum of the row's duals.
+The loss of a row is either the sum C Σ_j φ(z_j) over the wrong classes, or C φ(z) for the largest slack z. In
+the second case, b is the sum of the row's duals.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from streamsvm.losses.threshold import UNBOUNDED
 
 
 class Curve(NamedTuple):
-    """Convex function that the dual objective subtracts for each dual, or for the sum of a row's duals."""
+    """Convex function of a dual, or of the sum of a row's duals, that the dual objective subtracts."""
 
     curvature: Any  # (C, problem) -> second derivative
     value: Any  # (b, C, problem) -> value to subtract
 
     def terms(self, name: str) -> Any:
-        """Return the function of a dual's term, b minus the curve."""
+        """Return the function that computes the term of a dual b, which is b minus the curve."""
         if self is STRAIGHT:
             return linear_terms
         value = self.value
         return inlined(lambda b, C, problem: b - value(b, C, problem), name=f"{name}_terms")
 
     def sum_term(self, name: str) -> Any:
-        """Return the function of the sum's term, without the linear part that `linear_terms` adds."""
+        """Return the function that computes the term of a sum of duals, without its linear part."""
         if self is STRAIGHT:
             return no_sum_term
         value = self.value
@@ -44,7 +44,7 @@ class Curve(NamedTuple):
 
 
 class Hinge(NamedTuple):
-    """One of the hinges φ, as inlined functions of numbers or vectors."""
+    """One of the hinges φ; its inlined functions take numbers or vectors."""
 
     value: Any  # (z, problem) -> φ(z)
     curve: Curve

@@ -1,19 +1,18 @@
-"""Losses of the largest slacks: the shared part of Crammer-Singer, top-m and sparsemax.
+"""Losses based on the largest slacks: the code that Crammer-Singer, top-m and sparsemax share.
 
-With the slacks z_j = 1 - (w_y - w_j)ᵀx of the wrong classes j, and b_j in [0, U], Σ b <= Z, the block problem
-of a row is
+For the slacks z_j = 1 - (w_y - w_j)ᵀx of the wrong classes j, the block problem of a row is
 
-    min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = z_j / ‖x‖² + b_j + Σb.
+    min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb    over 0 <= b_j <= U, Σb <= Z,    u_j = z_j / ‖x‖² + b_j + Σb,
 
-Its solution is b_j = clip((u_j - γ) / (1 + ρ), 0, U) with the scalar γ for which Σ_j b_j = min(γ/κ, Z).
-The s_j are scores. Each loss defines κ, ρ, U and Z; only sparsemax has ρ > 0.
+where the duals in u are the old ones. The solution is b_j = clip((u_j - γ) / (1 + ρ), 0, U) with the scalar γ
+for which Σb = min(γ/κ, Z). Each loss defines κ, ρ, U and Z; only sparsemax has ρ > 0.
 
 If C‖x‖² is small, all u_j are near 1/‖x‖², which is many times C, and u_j - γ would be mostly rounding error.
-So the solvers work relative to the candidate p with the largest u, on
+So the solvers use differences from the largest u, that of class p. For scores s_j, these are
 
-    d_j = u_j - u_p = (b_j - b_p) + (s_j - s_p) / ‖x‖² <= 0
+    d_j = u_j - u_p = (b_j - b_p) + (s_j - s_p) / ‖x‖² <= 0.
 
-and find θ = γ - u_p. Then b_j = clip((d_j - θ) / (1 + ρ), 0, U), and Σ b = min((u_p + θ)/κ, Z).
+The solvers find θ = γ - u_p, so that b_j = clip((d_j - θ) / (1 + ρ), 0, U) and Σb = min((u_p + θ)/κ, Z).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _MAX_ATTEMPTS = 8  # attempts to find the largest u
 
 @inlined
 def largest_slack(row, n, scratch):
-    """Return the largest slack of the classes with a dual; -infinity if there are none."""
+    """Return the largest slack of the classes with a dual, or -infinity if no class has one."""
     zero = zeros()
     best = zero - np.inf
     for r in range(n):
@@ -58,7 +57,7 @@ def largest_slack(row, n, scratch):
 
 @inlined
 def _write_d(row, n, inverse, score, dual, largest, scratch):
-    """Write (b_j - dual) + (s_j - score) / ‖x‖², at most `largest`; return the maximum without this limit."""
+    """Write (b_j - dual) + (s_j - score) / ‖x‖², limited to `largest`; return the maximum before limiting."""
     zero = zeros()
     top = zero - np.inf
     for r in range(n):
@@ -98,10 +97,10 @@ def _nearest(d, m, theta):
 
 @inlined
 def write_d(row, n, inverse, scratch):
-    """Write d relative to the largest u, u_p; return u_p without its dual terms, and the score and dual of p.
+    """Find the class p with the largest u, and write d; return z_p / ‖x‖², and the score and old dual of p.
 
-    If the duals are negligible compared with s / ‖x‖², rounding may hide the largest u. A positive d_j then
-    reveals a larger u_j.
+    If the duals are much smaller than s / ‖x‖², rounding may lead to a wrong choice of p. In this case, some
+    d_j is positive, and p is chosen again.
     """
     m = n * LANES
     top = _write_d(row, n, inverse, row.own_score, 0.0, np.inf, scratch)
@@ -119,7 +118,7 @@ def write_d(row, n, inverse, scratch):
 
 @inlined
 def min_theta(max_sum, slope, u_top):
-    """Return a lower bound of θ for U = ∞: the largest dual, -θ, is at most the sum of the duals."""
+    """Return a lower bound for θ if U = ∞, because the largest dual, -θ, is at most the sum of the duals."""
     return -min(max_sum, u_top * slope / (1.0 + slope))
 
 
@@ -141,7 +140,7 @@ def make_kernels_of_largest(
     sum_curve: Curve = STRAIGHT,
     has_two_bounds: bool = False,
 ) -> Kernels:
-    """Make the kernels of a loss of the largest slacks.
+    """Make the kernels of a loss that is based on the largest slacks.
 
     Parameters
     ----------
@@ -151,9 +150,10 @@ def make_kernels_of_largest(
         ``bounds(C, problem)`` returns U and Z.
     find_threshold : inlined function
         ``find_threshold(d, m, upper, max_sum, slope, u_p, dual, problem)`` returns θ for ``d[:m]``, where `d`
-        has room for another vector. `dual` is the old dual of p. Bounds and `dual` are multiplied by 1 + ρ.
+        has room for another vector. `dual` is the old dual of p. `upper`, `max_sum` and `dual` are multiplied
+        by 1 + ρ.
     curve, sum_curve : Curve
-        Curves of each dual and of the sum of duals. Their second derivatives divided by ‖x‖² are ρ and, for
+        Curves of each dual and of the sum of duals. Their second derivatives, divided by ‖x‖², are ρ and, for
         n true classes, κ - 1/n.
     has_two_bounds : bool
         Whether U and Z may both be active.
@@ -161,7 +161,7 @@ def make_kernels_of_largest(
     curvature, sum_curvature = curve.curvature, sum_curve.curvature
 
     def threshold(row, n, u_p, score, dual, growth, upper, max_sum, problem, scratch):
-        """Return θ, and the score and old dual that θ is relative to; θ is 0 or NaN unless u_p > 0."""
+        """Return θ, and the score and old dual of the class that it is relative to; θ is 0 if u_p <= 0."""
         m = n * LANES
         inverse, coupling = 1.0 / row.norm2, 1.0 / row.n_own
         if not u_p > 0.0:
@@ -182,8 +182,9 @@ def make_kernels_of_largest(
     def solve(row, n, problem, pairs, scratch):
         """Solve by Blondel et al. (2014), Algorithm 1.
 
-        Over some of the classes, including all with an old dual, the solution is at most the γ of all
-        classes. Another class gets a dual only if u_j > γ. The loss also needs the classes inside the margin.
+        If the block problem is solved for some classes, including all with an old dual, the solution γ' is at
+        most the γ of all classes. Any other class gets a dual only if u_j > γ, and affects the loss only if
+        its slack is positive. The score limit is the smaller of the two scores at which this begins.
         """
         inverse = 1.0 / row.norm2
         growth = 1.0 + curvature(row.C, problem) * inverse
@@ -205,7 +206,7 @@ def make_kernels_of_largest(
             if total > max_sum:  # by rounding
                 for p in range(m):
                     scratch.v[p] *= max_sum / total
-        limit = score + (dual + theta) * row.norm2  # where u_j = γ if b_j = 0
+        limit = score + (dual + theta) * row.norm2  # score at which u_j = γ if b_j = 0
         return loss, min(limit, row.own_score - 1.0)
 
     def measure(row, n, problem, pairs, scratch):

@@ -3,13 +3,13 @@
     min ½‖W‖² + C Σ_i Σ_{j≠y_i} φ(1 + w_jᵀx_i)    subject to Σ_c w_c = 0
 
 with the hinge or the squared hinge φ (see `streamsvm.losses.hinges`). The duals b_ij in [0, U] of the wrong
-classes give W̃ with w̃_j = -Σ_i b_ij x_i, and W is W̃ minus its mean over the k classes. To keep updates
-sparse, W̃ is stored with a shared column g = Σ_i x_i Σ_j b_ij = -Σ_c w̃_c:
+classes define w̃_j = -Σ_i b_ij x_i, and W is W̃ minus its mean over the k classes. To keep updates sparse, W̃
+is stored together with a shared column g = Σ_i x_i Σ_j b_ij = -Σ_c w̃_c:
 
     w_c = w̃_c + g / k,    s_c = w̃_cᵀx + gᵀx / k
 
-Because g grows with the number of rows, rounding in float32 would hide differences between classes. So the
-learner regularly centres W̃ and clears g, which changes no w_c (see `streamsvm.kernels.centre`).
+Because g grows with the number of rows, the differences between classes would be lost to rounding in float32.
+So the learner regularly centres W̃ and clears g, which changes no w_c (see `streamsvm.kernels.centre`).
 
 The block problem of row i over b in [0, U]^{k-1},
 
@@ -17,14 +17,14 @@ The block problem of row i over b in [0, U]^{k-1},
 
 has the solution b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ) and the γ <= 0 for which
 Σ_j b_j = -k (1 + ρ) γ (see `streamsvm.losses.threshold`). Here ρ is ρ' / ‖x‖² for the ρ' of the hinge. Each
-class with a dual lowers γ and so admits other classes. So rows have many duals, mostly at C.
+positive dual lowers γ, which makes further duals positive. So rows have many positive duals, most equal to C.
 
-If training is split by classes, g couples the classes in the dual objective, Σ terms - ½‖W̃‖² + ‖g‖²/2k. The
-convex term ‖g‖²/2k is replaced by its tangent, a lower bound. Each class then has a separate problem, which
-`streamsvm.losses.one_vs_rest` solves, and an increase of the bound also raises the objective. The weights are
-W without a shared column; the learner subtracts the mean where weights have moved, before the next visits.
+In the dual objective, Σ terms - ½‖W̃‖² + ‖g‖²/2k, g couples the classes. If training is split by classes,
+the convex term ‖g‖²/2k is replaced by its tangent, a lower bound. Each class then has a separate problem,
+which `streamsvm.losses.one_vs_rest` solves, and steps that raise the bound also raise the objective. W is
+stored without a shared column. Before the next visits, the learner centres the rows of W that have changed.
 
-Alber et al. (2017), Algorithms 1 and 2, make coordinate steps; their gradient belongs to the problem in -W.
+Algorithms 1 and 2 of Alber et al. (2017) take coordinate steps, with the gradient of the problem in -W.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
-    """Like `sum_of_squares`, but each class includes 1/k of the shared column."""
+    """Like `sum_of_squares`, but with 1/k of the shared column added to the weights of each class."""
     k, total = problem.n_classes, sums[0]
     for f in range(weights.current.shape[0]):
         shared = weight_at(weights, f, k, average_scale) / k

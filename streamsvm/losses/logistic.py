@@ -2,9 +2,9 @@
 
     min ½‖W‖² + C Σ_i (log Σ_c exp(w_cᵀx_i) - w_yᵀx_i)
 
-The duals of a row are b_j = C p_j for the wrong classes, where p is a distribution over all classes, so
-p_y = 1 - Σb/C. They add Σb x to w_y and -b_j x to w_j. The dual objective has the entropy -C Σ_c p_c log p_c.
-b = 0 is feasible and contributes 0. With b_y = C - Σb for the true class, the block step of row i solves
+The duals of a row are b_j = C p_j for the wrong classes j, where p is a distribution over all classes, so
+p_y = 1 - Σb/C. They add Σb x to w_y and -b_j x to w_j, and the entropy -C Σ_c p_c log p_c to the dual
+objective. The duals b = 0 are feasible, with entropy 0. For b_y = C - Σb, the block step of row i solves
 
     log p_c + ‖x‖²C p_c = s_c + ‖x‖² b_c - θ    for all classes c, with the θ for which Σ p_c = 1.
 
@@ -46,7 +46,7 @@ def _measure(row, n, problem, pairs, scratch):
 
 @inlined
 def _exp_of_minus(d):
-    """Return exp(-d), by its series for small d, as in late Newton steps."""
+    """Return exp(-d), computed by a series if d is small, as in late Newton steps."""
     if abs(d) < 0.01:
         return 1.0 - d * (1.0 - d * 0.5 * (1.0 - d * _THIRD * (1.0 - d * 0.25 * (1.0 - d * 0.2))))
     return np.exp(-d)
@@ -54,11 +54,11 @@ def _exp_of_minus(d):
 
 @allocating
 def _solve_block(row, k, scratch):
-    """Write the new duals of the wrong classes.
+    """Write the new duals of the wrong classes, found by Newton's method.
 
     With u = ‖x‖²C p, x = log u and z_c = s_c + ‖x‖² b_c, the equations F_c = u_c + x_c - z_c + θ = 0 and
-    Σ u_c = ‖x‖²C are convex in x. Newton's method starts at log Σ exp z - log ‖x‖²C - ‖x‖²C Σ (p⁰)², a lower
-    bound of θ for the softmax p⁰ of z, and at an x above the solution for it, so it does not overshoot.
+    Σ u_c = ‖x‖²C are convex in x. A lower bound for θ is log Σ exp z - log ‖x‖²C - ‖x‖²C Σ (p⁰)², where p⁰ is
+    the softmax of z. The method starts at this bound and above the solution in x, so it does not overshoot.
     """
     total = row.norm2 * row.C
     z, x, u, shrink = np.empty((4, k))

@@ -1,10 +1,10 @@
-"""One-vs-rest: k binary SVMs, each of one class against all other classes.
+"""One-vs-rest: k binary SVMs, each of which separates one class from all others.
 
     min ½‖W‖² + C Σ_i Σ_c φ(1 - σ_ic w_cᵀx_i),    σ_ic = 1 for the true class c of row i, else -1
 
-with the hinge or the squared hinge φ (see `streamsvm.losses.hinges`). The dual b_ic in [0, U] of a row and a
-class adds σ_ic b_ic x_i to w_c. The block problem separates by class. Its solution is the step of
-Hsieh et al. (2008), Algorithm 1, with ρ = ρ' / ‖x‖² for the ρ' of `streamsvm.losses.hinges`:
+with the hinge or the squared hinge φ (see `streamsvm.losses.hinges`). The dual b_ic in [0, U] of row i and
+class c adds σ_ic b_ic x_i to w_c. The block problem separates into one problem per class, which is solved by
+the step of Hsieh et al. (2008), Algorithm 1, with ρ = ρ' / ‖x‖² for the ρ' of `streamsvm.losses.hinges`:
 
     b_c = clip((b_c + (1 - σ_c s_c) / ‖x‖²) / (1 + ρ), 0, U)
 """
@@ -32,7 +32,7 @@ from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 
 
 def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
-    """Make the kernels; without `own_dual`, only wrong classes have duals, and class weights do not apply."""
+    """Make the kernels for one hinge; if `own_dual` is False, only the wrong classes of a row have duals."""
     value, curve, upper_of = hinge
     curvature = curve.curvature
 

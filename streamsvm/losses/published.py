@@ -1,7 +1,7 @@
-"""Block solvers of the papers, for comparison: `KERNELS` by loss and solver name.
+"""Published block solvers, for comparison. The keys of `KERNELS` are pairs of a loss and a solver.
 
-For Weston-Watkins, these are sorting (Wang & Scott 2021, Algorithm 2) and Shark's solver (Igel et al. 2008);
-for Crammer-Singer, sorting (Blondel et al. 2014, Algorithm 2), with d and θ as in `largest_slacks`.
+Weston-Watkins can be solved by sorting (Wang & Scott 2021, Algorithm 2) or as in Shark (Igel et al.
+2008), and Crammer-Singer by sorting (Blondel et al. 2014, Algorithm 2; see `largest_slacks` for d and θ).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE
 from streamsvm.losses.largest_slacks import min_theta
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
-_STEPS = 10  # maximum number of Shark's steps for each class
-_TOLERANCE = 1e-3  # tolerance of Shark's slacks
+_STEPS = 10  # maximum number of steps of Shark's solver per class
+_TOLERANCE = 1e-3  # Shark's solver stops when all violations are smaller
 
 
 @allocating
@@ -27,9 +27,10 @@ def find_by_sorting(v, m, upper, slope, guess):
     `v` is float64 and has room for m + 8 entries, the last eight of which are overwritten. Entries <= 0 are
     inactive. `slope` is positive, and 1 in the paper. `guess` is unused.
 
-    The sweep goes down through the breakpoints v_j (b_j leaves 0) and v_j - upper (b_j reaches its bound);
-    of equal breakpoints, v_j - upper comes first. The candidate γ of an interval is the solution once it is
-    not below the interval's lower end. Rounding cannot hide a solution from this single test.
+    As γ decreases, b_j becomes positive at the breakpoint v_j and reaches its bound at v_j - upper. The
+    intervals between breakpoints are visited in descending order; of equal breakpoints, v_j - upper comes
+    first. Each interval yields a candidate for γ, which is accepted if it is not below the interval's lower
+    end. The upper end is not tested, because rounding could then cause all candidates to be rejected.
     """
     descending = np.sort(v[:m])[::-1]
     n_positive = np.sum(descending > 0)
@@ -52,18 +53,18 @@ def find_by_sorting(v, m, upper, slope, guess):
             n_free += 1
         else:
             break  # only with NaN
-    # Large terms may have cancelled in the sum, so usually one Newton step removes the rounding error.
+    # Large terms may have cancelled in the sum. Usually, one Newton step removes this rounding error.
     gamma = (upper * n_upper + total) / (n_free + slope)
     return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, gamma)
 
 
 @allocating
 def _greedy_coordinates(row, n, problem, scratch):
-    """Repeatedly move the dual with the largest gain; write the new duals, and return the loss.
+    """Repeatedly change the dual whose change gains the most; write the new duals, and return the loss.
 
-    The gradient of the block's dual is g_j = 1 - M (s_y - s_j), and its Hessian is -H (I + 11ᵀ) with H =
-    M²‖x‖². A step μ of the dual j gains μ (g_j - Hμ). Stops once no violation reaches `_TOLERANCE`, or after
-    `_STEPS` steps per class.
+    The dual objective of the row has the gradient g_j = 1 - M (s_y - s_j) and the Hessian -H (I + 11ᵀ), where
+    H = M²‖x‖². A step μ in dual j gains μ (g_j - Hμ). Stop when all violations are below `_TOLERANCE`, or
+    after `_STEPS` steps per class.
     """
     H, C = problem.margin * problem.margin * row.norm2, row.C
     v, g, has_dual = scratch.v, np.zeros(n * LANES), np.zeros(n * LANES, np.bool_)
@@ -102,7 +103,7 @@ def _solve(row, n, problem, pairs, scratch):
 
 @kernel
 def polished(d, m, max_sum, slope, u_top, theta):
-    """Remove the rounding error of a long sum from θ, usually with one Newton step."""
+    """Return θ without the rounding error of a long sum, usually after one Newton step."""
     low = min_theta(max_sum, slope, u_top)
     return threshold_newton(d, m, UNBOUNDED, max_sum, slope, u_top, low, 0.0, theta)
 
@@ -114,8 +115,8 @@ def threshold_sorted(d, m, max_sum, slope, u_top):
     The first `m` >= 1 entries of `d` are u_j minus the largest u, which is `u_top` > 0; the next eight are
     overwritten. The sum of the duals is at most `max_sum` > 0. `slope` is 1 in the paper.
 
-    The paper also projects class y. Without class y no digits are lost: Σ b = slope (u_top + θ). If this sum
-    exceeds `max_sum`, b is the projection of d onto the simplex of the wrong classes.
+    The paper includes class y in the projection. Without it, Σb = slope (u_top + θ), which loses no digits.
+    If this sum exceeds `max_sum`, b is the projection of d onto the simplex of the wrong classes.
     """
     descending = np.sort(d[:m])[::-1]
     total, n_free = 0.0, 0  # sum and number of the entries with b_j > 0

@@ -2,14 +2,14 @@
 
     min ½‖W‖² + C Σ_i (max_p (pᵀWᵀx_i - ½‖p‖²) - w_yᵀx_i + ½)    over the distributions p over all classes
 
-This is the loss of Martins & Astudillo (2016). The maximiser p contains the class probabilities, most of them
-0. The loss is 0 if the true class leads all other classes by 1. With sums over the wrong classes j,
-p_y = 1 - Σp, and the slacks z_j = 1 - (w_y - w_j)ᵀx, the loss is
+This is the loss of Martins & Astudillo (2016). The maximiser p contains the class probabilities, most of
+which are 0. The loss is 0 if the score of the true class exceeds all other scores by at least 1. With
+p_y = 1 - Σp, the slacks z_j = 1 - (w_y - w_j)ᵀx, and all sums over the wrong classes j, the loss is
 
     max_p Σ_j p_j z_j - ½(Σ_j p_j² + (Σp)²)    over p >= 0, Σp <= 1.
 
 So the duals are b_j = C p_j, with the terms Σb - (Σ_j b_j² + (Σb)²)/2C. In the block problem of
-`streamsvm.losses.largest_slacks` ρ = 1/C‖x‖², κ = 1 + ρ, U = ∞ and Z = C.
+`streamsvm.losses.largest_slacks`, ρ = 1/C‖x‖², κ = 1 + ρ, U = ∞ and Z = C.
 """
 
 from __future__ import annotations

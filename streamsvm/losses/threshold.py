@@ -1,19 +1,19 @@
-"""Block problem of the hinge-like losses, which reduces to an equation of one scalar γ.
+"""Block problem of the hinge-like losses, which reduces to an equation in one scalar γ.
 
     min ½(1 + ρ)‖b‖² + ½κ(Σb)² - uᵀb    over 0 <= b_j <= U, Σb <= Z
 
-has the solution b_j = clip(v_j - γ, 0, U), for v = u / (1 + ρ) and the γ at which
+has the solution b_j = clip(v_j - γ, 0, U), for v = u / (1 + ρ) and the γ for which
 
     S(γ) = Σ_j clip(v_j - γ, 0, U) = min(slope · γ, Z),    slope = (1 + ρ) / κ.
 
       clip(v_j - γ, 0, U)
     U |          ______     S falls and is linear between the breakpoints v_j and v_j - U. For κ > 0 the
       |         /           right side rises. For κ = -1/k it falls too, but faster, because S has at
-    0 |________/_______ v   most k - 1 terms. So there is one crossing.
+    0 |________/_______ v   most k - 1 terms. So there is exactly one solution.
               γ   γ+U
 
-If all v_j are large and nearly equal, v_j - γ is mostly rounding error. The solvers then take v_j - v_top and
-find γ - v_top.
+If all v_j are large and nearly equal, v_j - γ is mostly rounding error. Callers then pass v_j - v_top as `v`
+and v_top as `shift`, and get γ - v_top.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ UNBOUNDED = 1e300  # for U and Z; finite, so that products with 0 are 0
 def threshold_newton(v, m, upper, max_sum, slope, shift, low, high, guess):
     """Find γ with Σ clip(v_j - γ, 0, upper) = min(slope (shift + γ), max_sum), between `low` and `high`.
 
-    Newton's method inside a bracket is exact without a sort. `v` is float64, with room for a vector after
-    ``v[:m]`` that is overwritten. `guess` may be any number. Each sweep solves the linear piece at γ. A
-    step that does not land strictly between points already evaluated is replaced by bisection, because two
-    kinks could send γ back and forth.
+    Both sides are piecewise linear, so Newton's method finds the exact solution without sorting. Each step
+    solves the linear piece at γ. A step that does not end strictly between the nearest points already
+    evaluated is replaced by bisection, because γ could otherwise alternate between two kinks. `v` is float64,
+    and has room for another vector after ``v[:m]``, which is overwritten. `guess` may be any number.
     """
     store(v, m, zeros() - np.inf)
     floor, ceiling = -np.inf, np.inf  # nearest points evaluated on either side of the solution
@@ -74,7 +74,7 @@ def threshold_newton(v, m, upper, max_sum, slope, shift, low, high, guess):
             return solution  # this step only removed rounding error
         if solution == gamma or difference == 0.0:
             return gamma
-        # S at the solution is at most, or at least, its value here. The same holds for the right side.
+        # Because S never rises, `total` bounds S at the solution, and so it also bounds the right side there.
         reached = min(max(total / slope - shift, low), high)
         if (difference > 0.0) == (slope > 0.0):
             floor, low = gamma, max(low, gamma)
@@ -90,7 +90,7 @@ def threshold_newton(v, m, upper, max_sum, slope, shift, low, high, guess):
         else:
             middle = 0.5 * (low + high)
             if not floor < middle < ceiling:
-                return middle  # floor and ceiling are neighbours in floating point
+                return middle  # floor and ceiling are adjacent floating-point numbers
             gamma = middle
             last_upper, last_free = -1, -1
     return gamma

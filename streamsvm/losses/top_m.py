@@ -2,9 +2,9 @@
 
     min ½‖w‖² + C Σ_i (mean of the m largest of max(0, 1 - (w_y - w_j)ᵀx_i) over the wrong classes j)
 
-This is the top-k hinge of Lapin, Hein & Schiele (2015), for models that show their m best classes. It equals
-Crammer-Singer for m = 1, and Weston-Watkins with C / (k - 1) for m >= k - 1. In the block problem of
-`streamsvm.losses.largest_slacks` κ = 1, U = C/m and Z = C; the dual term is Σb.
+This is the top-k hinge of Lapin, Hein & Schiele (2015), for applications that show the m best classes. It
+equals Crammer-Singer for m = 1, and Weston-Watkins with C / (k - 1) for m >= k - 1. In the block problem of
+`streamsvm.losses.largest_slacks`, κ = 1, U = C/m and Z = C. The term in the dual objective is Σb.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamsvm.losses.largest_slacks import make_kernels_of_largest
 
 @inlined
 def number_of_slacks(problem):
-    """Return m, limited to the number of wrong classes, and at least 1."""
+    """Return m, but at most the number of wrong classes and at least 1."""
     return max(min(problem.top, problem.n_classes - 1), 1)
 
 
@@ -41,14 +41,14 @@ def _sum_of_largest_slacks(row, n, scratch, m):
             total += part_sum
             m -= split - begin
             begin = split
-        else:  # too many: drop the pivot, which is the smallest
+        else:  # too many: drop the pivot, which is the smallest of them
             begin, end = begin + 1, split
     return total
 
 
 @inlined
 def partition(u, begin, end, step):
-    """Move a pivot, chosen by `step`, and entries not below it to ``u[begin:]``; return their end and sum."""
+    """Move a pivot, chosen by `step`, and all entries >= it to the front; return their end and their sum."""
     at = begin + np.int64(mix(np.uint64(step) * GAMMA) % np.uint64(end - begin))
     u[begin], u[at] = u[at], u[begin]
     part_sum, split = u[begin], begin + 1

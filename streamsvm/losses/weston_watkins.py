@@ -8,8 +8,8 @@ row i over b in [0, U]^{k-1} is
 
     min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = (1 - M (s_y - s_j)) / (M²‖x‖²) + b_j + κΣb.
 
-Here s are the scores of the row, and u contains the old duals b. `streamsvm.losses.hinges` defines ρ. For n
-true classes, κ is 1/n, and s_y is their mean score. The solution is b_j = clip(v_j - γ, 0, U) with
+Here s are the scores of the row, the b in u are the old duals, and ρ is defined in `streamsvm.losses.hinges`.
+For n true classes, κ is 1/n, and s_y is their mean score. The solution is b_j = clip(v_j - γ, 0, U) with
 v = u / (1 + ρ) and the γ for which κΣ_j clip(v_j - γ, 0, U) = (1 + ρ) γ (see `streamsvm.losses.threshold`).
 """
 
@@ -32,7 +32,7 @@ def find_newton(v, m, upper, slope, guess):
 
 
 def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
-    """Make the kernels for one hinge; `find_threshold` takes the arguments of `find_newton`."""
+    """Make the kernels for one hinge; `find_threshold` has the signature of `find_newton`."""
     value, curve, upper_of = hinge
     curvature = curve.curvature
 
@@ -53,9 +53,9 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
     def solve(row, n, problem, pairs, scratch):
         """Solve by Wang & Scott (2021), Algorithm 1.
 
-        Over some of the classes, including all with an old dual, the solution γ' is at most the γ of all
-        classes. Another class gets a dual only if u_j > (1 + ρ)γ. So its score is above the point at which
-        u_j = min((1 + ρ)γ', κΣb), a limit that every class with a positive loss also exceeds.
+        If the block problem is solved for some classes, including all with an old dual, the solution γ' is at
+        most the γ of all classes. Any other class gets a dual only if u_j > (1 + ρ)γ, and has a loss only if
+        u_j > κΣb. The score limit is the score at which u_j = min((1 + ρ)γ', κΣb).
         """
         inverse = 1.0 / (problem.margin * problem.margin * row.norm2)
         growth, upper = 1.0 + curvature(row.C, problem) * inverse, upper_of(row.C)

@@ -1,1 +1,1 @@
-"""Trained models: coefficients, model folders and scores."""
+"""Trained models: their coefficients, files, scores and results."""

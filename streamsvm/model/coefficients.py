@@ -1,7 +1,7 @@
-"""Coefficients of a model, in memory and on disk: dense, dense without zero rows, or sparse (CSR).
+"""Store the coefficients of a model in memory and on disk: dense, dense without zero rows, or CSR.
 
-Rare features have few non-zero weights: in a model of 77,000 features and 1,000 classes, only 6 % of the
-weights are non-zero. Such coefficients are stored as a CSR matrix with one row per feature. If most features
+Rare features have few non-zero weights: in a model with 77,000 features and 1,000 classes, only 6 % of the
+weights were non-zero. Such coefficients are stored as a CSR matrix with one row per feature. If most features
 never occur, as with hashing, only the non-zero rows are stored, as a dense array with a list of features.
 """
 
@@ -21,12 +21,12 @@ from streamsvm.model.saved_files import SavedFiles, write_array, write_header
 
 _PIECE_SIZE = 2**20
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
-# The sparse layout may take at most this fraction of the dense layout's bytes. Scoring then takes 0.5 to 2
-# times as long as with a dense array (wn1000, 1,000 classes); at half the bytes, 2 to 3 times (clinc150).
+# The sparse layout is used if it takes at most this fraction of the dense layout's bytes. Scoring then took
+# 0.5 to 2 times as long as with a dense array (wn1000, 1,000 classes), but 2 to 3 times at half the bytes.
 _MAX_SPARSE_SHARE = 0.25
 _MIN_SPARSE_CLASSES = 64  # with fewer classes, rows are so short that the cost of their indices dominates
-# Zero rows are left out only if that halves the size and saves this many bytes, because scoring must then
-# look up the stored row of each feature.
+# Zero rows are left out by default only if that halves the size and saves this many bytes, because scoring
+# must then look up the stored row of each feature.
 _MIN_SAVED_BYTES = 2**16
 _FLOAT16 = np.dtype(np.float16)
 
@@ -65,7 +65,7 @@ class DenseCoef(NamedTuple):
 
     weights: np.ndarray  # (n, n_classes)
     n_features: int
-    features: np.ndarray | None = None  # (n,) int32 or int64, increasing; None: all features
+    features: np.ndarray | None = None  # (n,) int32 or int64, increasing; None if all features are stored
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -107,7 +107,7 @@ class Coefficients(NamedTuple):
     average_scale: float = 0.0
     used: np.ndarray | None = None  # (n, 2): ascending ranges of features; other rows are 0 and are not read
     shared_column: int | None = None  # column to divide by the number of classes and add to each class
-    transitions: np.ndarray | None = None  # (n_classes, n_classes): entry (a, b) scores b after a
+    transitions: np.ndarray | None = None  # (n_classes, n_classes): entry (a, b) is the score of b after a
     prune: float = 0.0  # coefficients of at most this absolute value become 0
     rounded: np.dtype | None = None  # float16 or float32: type to round to and to store
 
@@ -136,7 +136,7 @@ class Coefficients(NamedTuple):
         )
 
     def stored(self) -> StoredCoef:
-        """Copy the coefficients to memory: dense if `current` is an array, else sparse."""
+        """Return a copy in memory, which is dense if `current` is an array, and otherwise sparse."""
         n_features, n_classes = self.current.shape[0], len(self.columns)
         if isinstance(self.current, np.ndarray):
             pieces = [np.zeros((0, n_classes), self.dtype), *(piece.copy() for piece in self.pieces())]
@@ -159,7 +159,7 @@ class Coefficients(NamedTuple):
             nnz += size
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """Yield the coefficients in pieces of a reused array; `ModelError` if one overflows `file_dtype`."""
+        """Yield rows in pieces, in a reused array; raise `ModelError` if values overflow `file_dtype`."""
         for piece in self._exact_pieces():
             piece = _round(piece, self.dtype)
             if self.prune > 0:
@@ -210,8 +210,8 @@ def _round(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = False) -> dict[str, Any]:
     """Write `coefficients` into `folder`; return the entries of ``model.json`` that describe their layout.
 
-    The layout is dense, the fastest for scoring, unless another layout is much smaller. `smallest` chooses
-    the layout with the fewest bytes.
+    The layout is dense, which is the fastest for scoring, unless another layout is much smaller. If
+    `smallest` is True, the layout with the fewest bytes is chosen.
     """
     n_features, n_classes = coefficients.current.shape[0], len(coefficients.columns)
     dtype = coefficients.file_dtype
@@ -243,7 +243,7 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
 
 
 def _measure(coefficients: Coefficients, max_features: int) -> tuple[np.ndarray | None, int]:
-    """List features with weights (None if over `max_features`), and count the values of a sparse layout."""
+    """Return the features with non-zeros (None if over `max_features`), and the nnz of the sparse layout."""
     from streamsvm.kernels.sparse_coef import FULL
 
     features, n, nnz, begin, k = [np.zeros(0, np.int64)], 0, 0, 0, len(coefficients.columns)
@@ -276,8 +276,8 @@ def _write_sparse(folder: Path, coefficients: Coefficients, stored: np.dtype, nn
 def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
     """Memory-map the coefficients read-only, and check them against the model's record.
 
-    Float16 coefficients are read into memory, in the dtype of the scores. Raises `ModelError` if the files
-    are damaged, and `KeyError` or `TypeError` if the record is not valid.
+    Float16 coefficients are loaded into memory and converted to the dtype of the scores. Raises `ModelError`
+    if the files are damaged, and `KeyError` or `TypeError` if the record is not valid.
     """
     (n_features, n_classes), dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
     layout, stored = record["layout"], np.dtype(record.get(format.STORED_DTYPE, dtype))
@@ -293,14 +293,14 @@ def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
 
     if layout == format.DENSE:
         return DenseCoef(values(format.COEF, n_features, n_classes), n_features)
-    # Checksums do not detect forged files, and kernels read these indices unchecked.
+    # Checksums do not detect forged files, and kernels use these indices without bounds checks.
     if layout == format.ROWS:
         features = files.array(format.COEF_ROWS, (-1,), format.index_dtype(n_features))
         in_range = not len(features) or (features[0] >= 0 and features[-1] < n_features)
         if not (in_range and (features[1:] > features[:-1]).all()):
             raise ModelError(
-                f"{files.folder / format.COEF_ROWS} is damaged: it does not list features of the model in "
-                "increasing order"
+                f"{files.folder / format.COEF_ROWS} is damaged: its entries are not features of the "
+                "model in increasing order"
             )
         return DenseCoef(values(format.COEF, len(features), n_classes), n_features, features)
     names = format.SPARSE_COEF
@@ -311,6 +311,6 @@ def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
     if not is_valid or find_index_violation(indices, indptr, n_classes, "class") is not None:
         raise ModelError(
             f"{files.folder / names['indptr']} is damaged: with {names['indices']}, it does not describe a "
-            f"matrix of {n_classes:,} classes"
+            f"matrix with {n_classes:,} classes"
         )
     return SparseCoef(data, indices, indptr, n_classes)

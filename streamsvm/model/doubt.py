@@ -1,6 +1,7 @@
-"""Selective prediction: only rows whose largest probability reaches a threshold are answered with a class.
+"""Choose thresholds for selective prediction, which leaves rows with small probabilities unanswered.
 
-Rows are counted in bins of the log-odds of this probability, so memory does not grow with their number.
+Rows are counted in bins of the log-odds of their largest probability, so memory does not grow with the number
+of rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _STEPS, _MAX_ODDS = 10, 20  # bins per unit of log-odds; largest log-odds, where
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """Counts of answered rows: rows whose largest probability reaches each threshold."""
+    """Number of rows answered at each threshold, and number of those that are predicted correctly."""
 
     thresholds: list[float]  # increasing probabilities; all rows reach the first one
     rows: list[int]
@@ -33,9 +34,10 @@ class Answered:
             raise ValueError("thresholds must not decrease, and rows and right must not increase")
 
     def threshold(self, accuracy: float) -> float:
-        """Return the smallest threshold at which predictions have this accuracy; NaN if there is none.
+        """Return the smallest threshold at which the accuracy of the answered rows is at least `accuracy`.
 
-        One additional error is assumed, because a few correct rows prove little. 0 means all rows qualify.
+        It is 0 if no row must be left unanswered, and NaN if no threshold suffices. One additional error is
+        assumed, because a few correct predictions prove little.
         """
         reached = np.flatnonzero(np.array(self.right) >= accuracy * (np.array(self.rows) + 1))
         if not len(reached):
@@ -43,10 +45,10 @@ class Answered:
         return self.thresholds[reached[0]] if reached[0] else 0.0
 
     def by_threshold(self, chosen: Answered) -> list[dict[str, float]]:
-        """Return a dict for each of `ACCURACIES`: the threshold that `chosen` selects, and its effect here.
+        """Return the effect on these counts of the thresholds that `chosen` selects for `ACCURACIES`.
 
-        Keys are ``unknown`` (the accuracy), ``probability`` (the threshold; NaN if there is none),
-        ``answered`` (fraction of rows answered) and ``accuracy`` (of answered rows; NaN if there are none).
+        There is a dict for each accuracy, with ``unknown`` (the accuracy), ``probability`` (the threshold, or
+        NaN), ``answered`` (the fraction of rows answered) and ``accuracy`` (that of these rows, or NaN).
         """
         thresholds = [chosen.threshold(accuracy) for accuracy in ACCURACIES]
         positions = np.searchsorted(self.thresholds, thresholds)
@@ -58,7 +60,7 @@ class Answered:
 
 
 class AnswerCounts:
-    """Running counts for `Answered`."""
+    """Accumulate the counts of `Answered` over batches of rows."""
 
     def __init__(self) -> None:
         self._counts = np.zeros((2, 2 * _STEPS * _MAX_ODDS + 1), np.int64)
@@ -81,7 +83,7 @@ def probability_threshold(record: dict[str, Any], unknown: float | None, label: 
     """Return the threshold for the accuracy `unknown` from a model's record; None if `unknown` is None.
 
     Raises `SettingsError` if `unknown` is not an accuracy, or if `label`, the label of unknown rows, is a
-    class. Raises `ModelError` if the model is not calibrated, or no threshold reaches the accuracy.
+    class. Raises `ModelError` if the model is not calibrated, or if no threshold reaches the accuracy.
     """
     if unknown is None:
         return None
@@ -89,8 +91,8 @@ def probability_threshold(record: dict[str, Any], unknown: float | None, label: 
     if str(label) in record["classes"]:
         raise wrong_setting("unknown_label", f"must not be a class of the model, but {str(label)!r} is one")
     if format.ANSWERED not in record:
-        remedy = Remedy("calibrate it with {}, on hold-out rows of its run or other data", Call("calibrate"))
-        raise ModelError("the setting unknown needs a calibrated model", remedy=remedy)
+        remedy = Remedy("calibrate it with {}, on held-out rows or other data", Call("calibrate"))
+        raise ModelError("unknown needs a calibrated model, but this one is not", remedy=remedy)
     answered = Answered(**record[format.ANSWERED])
     if np.isnan(threshold := answered.threshold(accuracy)):
         problem = (

@@ -1,4 +1,4 @@
-"""Conversion of matrices, strings and AnnData, in memory or file-backed, to rows for a model."""
+"""Convert matrices, strings and AnnData, in memory or file-backed, to rows that a model can score."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _VALUE_BYTES = 16
 def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, first: int = 0) -> Rows:
     """Convert a matrix to rows with the features of a model, ready to score.
 
-    `X` and `groups` are as for `Model.predict`; `y` has labels or label sets, as for `streamsvm.evaluate`.
-    Unknown labels get the code -1 and missing labels -2; both are removed from label sets. `first` is the
-    number of the first row, used in errors; the data is checked for warnings only if it is 0.
+    `X` and `groups` are as for `Model.predict`; `y` contains labels or label sets, as for
+    `streamsvm.evaluate`. Unknown labels get the code -1 and missing labels -2; both are removed from label
+    sets. `first` is the number of the first row, for error messages. Warnings are issued only if it is 0.
     """
     if groups is not None and model.transitions_ is None:
-        raise ModelError("groups applies only to sequence models, unlike this model; leave groups out")
+        raise ModelError("groups applies only to sequence models, and this is not one; leave groups out")
     n_features = None if model.takes_any_feature else model.n_features_in_
     names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
     encoding = model.record.get("encoding") or {}
@@ -67,12 +67,12 @@ def matrix_parts(
     raw: bool = False,
     obsm: str | None = None,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield 0 and the matrix, or the first row number and data of each block of file-backed AnnData.
+    """Yield the number of the first row and the data, for each part of a matrix.
 
-    A block includes its rows of ``obs`` and ``obsm``, and takes about `memory` bytes even if dense.
-
-    Raises `InputError` and `SettingsError` as in `with_layer`. Raises `ModelError` if file-backed AnnData has
-    no X, stores X by columns, or comes with labels or groups (`row_values`).
+    A matrix in memory is a single part. File-backed AnnData is read in blocks, which include ``obs`` and
+    ``obsm``, and take about `memory` bytes even if they are dense. Raises `InputError` and `SettingsError` as
+    in `with_layer`, and `ModelError` if file-backed AnnData has no X, stores X by columns, or is combined
+    with labels or groups (`row_values`).
     """
     if not getattr(X, "isbacked", False):
         yield 0, with_layer(X, layer, raw, obsm)
@@ -88,7 +88,7 @@ def matrix_parts(
     try:
         by_columns = (name is None or stored is not parent) and getattr(stored.X, "format", "") == "csc"
     except KeyError:
-        missing = "X is AnnData without the matrix X"
+        missing = "X is AnnData that has no matrix X"
         raise ModelError(missing, remedy=Remedy("name another matrix with {}", Option("layer"))) from None
     if by_columns:
         reason = "X is CSC, a matrix stored by columns, so its rows cannot be read in blocks"
@@ -106,9 +106,8 @@ def matrix_parts(
 
 
 def _viewed(X: Any) -> tuple[Any, np.ndarray | None, Any]:
-    """Return the parent of a view, with the selected rows and columns (private attributes of anndata)."""
     # anndata loads the whole matrix of a view, and cannot make a view of a view. So rows are read from the
-    # parent, and columns are selected in memory.
+    # parent, and columns are selected in memory. This needs private attributes of anndata.
     if not X.is_view:
         return X, None, slice(None)
     return X._adata_ref, np.arange(X._adata_ref.n_obs)[X._oidx], X._vidx
@@ -139,10 +138,10 @@ def begins_with_text(X: Any) -> bool:
 
 
 def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[StreamsvmError]) -> Any:
-    """Hash the n-grams of strings to a CSR matrix; raise `error` for an element that is not a string."""
+    """Hash the n-grams of strings into a CSR matrix; raise `error` if an element is not a string."""
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise error(f"X[{row}]: {text!r:.40} is not text")
+            raise error(f"X[{row}]: {text!r:.40} is not a string")
     result: tuple[Any, dict[str, Any]] = converters().hashed_matrix(list(texts), encoding, dtype)
     return result
 

@@ -1,4 +1,4 @@
-"""Trained model: load, predict, score and save."""
+"""Load, apply and save trained models."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ if TYPE_CHECKING:
 def load_model(path: str | Path) -> Model:
     """Load a model from a model folder or run directory.
 
-    The coefficients stay on disk, memory-mapped; loading reads them once to check them. If another process
-    replaces the model meanwhile, the new model is loaded.
+    The coefficients stay on disk, memory-mapped, and are read once to verify them. If another process
+    replaces the model while it is being loaded, the new model is loaded.
 
     Raises
     ------
     ModelError
-        If there is no model, the model is damaged, or the name of a class has a control character.
+        If there is no model, the model is damaged, or a class name contains a control character.
     """
     return Model(**read_model(Path(path)))
 
 
 class Model(Readable):
-    """Linear classifier, which predicts the class with the highest score.
+    """Linear classifier that predicts the class with the highest score.
 
     Attributes
     ----------
     coef_ : ndarray or scipy.sparse.csc_array, shape (n_classes, n)
-        Coefficients of the n features after the transforms, without the constant feature of ``bias``, one row
-        per class, even for two classes. A read-only, memory-mapped view, sparse if that is much smaller;
-        ``coef_.toarray()`` is then the dense matrix. With very many classes, if all unlisted wrong classes of
-        a row share one dual, coefficients and scores omit a term that is the same for every class.
+        Coefficients of the n features after the transforms, without the constant feature of ``bias``. There
+        is one row per class, even if there are only two classes. The matrix is sparse if that is much
+        smaller; ``coef_.toarray()`` converts it. A loaded model memory-maps it read-only. If training used
+        a common dual, as for very many classes, a term that is the same for every class is omitted.
     intercept_ : ndarray of shape (n_classes,)
-        Value of the constant feature of ``bias`` times its coefficients; zeros without ``bias``.
+        Value of the constant feature of ``bias`` times its coefficients; zeros if there is none.
     classes_ : ndarray, shape (n_classes,)
         Labels of the classes, in the type of `y` in training; int64 or str if the data was a store.
     class_names : ndarray of str, shape (n_classes,)
-        Labels as text, as in files, cost tables and written predictions.
+        Labels as text, as they appear in files, cost tables and written predictions.
     n_features : int
         Number of features after the transforms, including a constant feature.
     n_features_in_ : int
-        Number of features before the transforms. A model that hashes features takes any number.
+        Number of features before the transforms. A model that hashes features accepts any number.
     feature_names_in_ : ndarray of str objects, shape (n_features_in_,), or None
         Names of the features in training, if any; new data is matched by name.
     feature_names_out_ : ndarray of str objects, shape (n,), or None
-        Names of the n features of `coef_`; transforms may select features.
+        Names of the n features of `coef_`, which transforms may have selected.
     transitions_ : ndarray of shape (n_classes, n_classes), or None
         Transition scores of a sequence model, which predicts the label sequence with the highest score. Entry
-        (a, b) is the score of class b following class a.
+        (a, b) is the score of class b after class a.
     multilabel : bool
         Whether rows of the training data could have several labels, or none.
     dtype : dtype
@@ -79,11 +79,11 @@ class Model(Readable):
     record : dict
         Contents of ``model.json``.
     transforms : sequence of Transform
-        Transforms of rows before scoring, as in training.
+        Transforms applied to rows before scoring, as in training.
     costs : ndarray of float32, shape (n_classes, n_classes), or None
-        Entry (a, b) is the cost of predicting class b for a row of class a, from ``costs`` or ``tree``.
+        Entry (a, b) is the cost of predicting class b for a row of class a, set by ``costs`` or ``tree``.
     result : FitResult or None
-        Result of the training, if `streamsvm.fit` returned the model.
+        Result of training, if `streamsvm.fit` returned the model.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Model(Readable):
         return self.stored_coef.matrix()[: self.n_features - (self.bias is not None)].T
 
     def weights(self) -> np.ndarray:
-        """Return dense coefficients, shape (n_features, n_classes); a constant feature is the last row."""
+        """Return dense coefficients, shape (n_features, n_classes); any constant feature is the last row."""
         return self.stored_coef.dense(0, self.n_features)
 
     @functools.cached_property
@@ -141,7 +141,7 @@ class Model(Readable):
 
     @property
     def bias(self) -> float | None:
-        """Value of the constant feature, which is the last one; None without a constant feature."""
+        """Value of the constant feature, which is the last feature; None if there is none."""
         return (self.transforms[-1].constant or None) if self.transforms else None
 
     @functools.cached_property
@@ -156,8 +156,8 @@ class Model(Readable):
     def temperature(self) -> float | None:
         """Divisor of the scores before the softmax; None if the model has no probabilities.
 
-        `streamsvm.calibrate` sets it. Until then it is 1 for the losses ``logistic`` and ``sparsemax``, and
-        ``sparsemax`` uses the projection to the simplex instead of the softmax.
+        `streamsvm.calibrate` sets it. Until then, it is 1 for the losses ``logistic`` and ``sparsemax``, and
+        ``sparsemax`` projects the scores onto the simplex instead of using the softmax.
         """
         temperature = self.record.get(format.TEMPERATURE)
         loss = LOSSES.get(str(self.record.get("loss")))
@@ -181,25 +181,26 @@ class Model(Readable):
         prune: float = 0.0,
         dtype: Literal["float16", "float32"] | None = None,
     ) -> None:
-        """Write the model to the folder `path`, replacing a model there; `load_model` reads it.
+        """Save the model to the folder `path`, replacing any model there; `load_model` loads it.
 
-        Coefficients are sparse if that is much smaller; `prune` and `dtype` choose the smallest layout.
+        Coefficients are stored densely unless that is much larger; `prune` or `dtype` minimises the size.
 
         Parameters
         ----------
         path : path
         prune : float
-            Coefficients of at most this absolute value become 0. A score of x, after the transforms, changes
-            by at most ``prune * sum(abs(x))``, and a label only if its score leads by less than twice that.
+            Coefficients of at most this absolute value become 0. The scores of a row x, after the transforms,
+            change by at most ``prune * sum(abs(x))``. The predicted label can change only if its score leads
+            by at most twice that.
         dtype : {"float16", "float32"}, optional
-            Type to round and store coefficients in; scores are then float32. Float16 halves the disk space,
-            but not the memory. With coefficients w of a class, it changes a score by at most
-            ``sum(abs(x * w)) / 2048`` plus 3e-8 times ``sum(abs(x))``.
+            Type to which coefficients are rounded for storage; scores are then float32. Float16 halves the
+            disk space, but not the memory. It changes the score of a row x for a class with coefficients w
+            by at most ``sum(abs(x * w)) / 2048 + 3e-8 * sum(abs(x))``.
 
         Raises
         ------
         ModelError
-            If `path` holds anything but a model or cannot be written, or a coefficient overflows `dtype`.
+            If `path` contains other files or cannot be written, or if a coefficient overflows `dtype`.
         SettingsError
             If `prune` or `dtype` is not valid.
         """
@@ -207,13 +208,13 @@ class Model(Readable):
 
     @property
     def takes_texts(self) -> bool:
-        """Whether the model hashes n-grams of documents, so it also takes lists of strings."""
+        """Whether the model hashes n-grams of documents, and therefore also accepts lists of strings."""
         encoding = self.record.get("encoding") or {}
         return bool(encoding.get("text") and not encoding["columns"])
 
     @property
     def takes_any_feature(self) -> bool:
-        """Whether data may have features unseen in training, because the model hashes features."""
+        """Whether the model hashes features, so that data may contain features unseen in training."""
         return any(transform.takes_any_feature for transform in self.transforms)
 
     def scores(
@@ -225,10 +226,11 @@ class Model(Readable):
         where: str = "the data",
         workers: Threads = Threads(),  # noqa: B008
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Score `rows` in pieces of one row, or of at most `memory` bytes of scores, in threads of `workers`.
+        """Score `rows` piece by piece, using the threads of `workers`.
 
-        For a sequence model, pieces consist of whole groups if the rows have groups. Raises `ModelError` if a
-        score is not finite; the message calls the data `where` and numbers the rows from `first` + 1.
+        `memory` limits the size of a piece's scores in bytes, but a piece has at least one row. For a
+        sequence model, pieces consist of whole groups if the rows have groups. Raises `ModelError` if a score
+        is not finite; the message calls the data `where` and numbers the rows from `first` + 1.
 
         Yields
         ------
@@ -253,14 +255,14 @@ class Model(Readable):
         Parameters
         ----------
         X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features_in_)
-            Data with the features of the training data; the model applies its transforms. Column j is feature
-            j, which has the number j + index_base in LIBSVM text. File-backed AnnData, or a view of it, is
-            read in blocks. A tuple of two NumPy arrays is one row: integer feature indices, and the values.
-            A model of hashed text also takes a list, array or Series of strings, one per row. Named
-            columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's names in any
-            order: missing columns are 0, and unknown columns are ignored. Categorical columns become features
-            as in training. A model that hashes features takes any number of columns; column j is the feature
-            number j of LIBSVM text, as scikit-learn's ``load_svmlight_file(..., zero_based=True)`` reads it.
+            Data with the features of the training data, to which the model applies its transforms. Column j
+            is the feature with the number j + index_base in LIBSVM text. File-backed AnnData, or a view of
+            it, is read in blocks. A tuple of two NumPy arrays is one row: the integer feature indices and the
+            values. A model trained on hashed text also accepts a list, array or Series of strings, one per
+            row. Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched by name: missing
+            columns are 0, and unknown columns are ignored. Categorical columns become features as in
+            training. A model that hashes features accepts any number of columns; column j is then feature j
+            of LIBSVM text, as scikit-learn's ``load_svmlight_file(..., zero_based=True)`` reads it.
 
         Returns
         -------
@@ -271,9 +273,9 @@ class Model(Readable):
         ModelError
             If `X` has the wrong number of features, or a value or score is not finite.
         FeatureError
-            If the model knows none of the column names, or `X` lacks a column of the model's table.
+            If the model knows none of the column names, or `X` lacks a column of the training table.
         InputError
-            If a transform of the model cannot take a row, which the message names.
+            If a transform of the model rejects a row; the message names the row.
 
         Warns
         -----
@@ -286,7 +288,7 @@ class Model(Readable):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of all rows of `X`: the softmax of scores / `temperature`.
 
-        For an uncalibrated ``sparsemax`` model, they are the projections of the scores to the simplex.
+        For an uncalibrated ``sparsemax`` model, they are the projections of the scores onto the simplex.
         Parameters, errors and warnings are as for `decision_function`.
 
         Returns
@@ -314,7 +316,7 @@ class Model(Readable):
             trained = "" if loss is None else f"was trained with the loss {loss} and "
             raise ModelError(
                 f"the model has no probabilities: it {trained}was not calibrated",
-                remedy=Remedy("fit a temperature to hold-out data with {}", Call("calibrate")),
+                remedy=Remedy("fit a temperature to held-out data with {}", Call("calibrate")),
             )
         return self.temperature
 
@@ -336,13 +338,13 @@ class Model(Readable):
         Returns
         -------
         ndarray, shape (n,)
-            Labels in the type of `classes_`; strings if `unknown_label` is a string.
+            Labels in the type of `classes_`; strings if `unknown` is set and `unknown_label` is a string.
 
         Raises
         ------
         ModelError
-            If `groups` is missing for a sequence model, used with any other model, or not consecutive. If the
-            model has no threshold for `unknown`. Other errors, and warnings, are as in `decision_function`.
+            If `groups` is missing for a sequence model, is passed to any other model, or is not consecutive;
+            or if the model has no threshold for `unknown`. Also raises and warns like `decision_function`.
         SettingsError
             If `unknown` is not valid.
         """
@@ -378,7 +380,7 @@ class Model(Readable):
         ----------
         X, groups : as for `predict`
         y : array_like, shape (n,), or str
-            Labels, or the column of a DataFrame or of ``obs`` of AnnData that has them. Labels unknown to the
+            Labels, or the name of their column in a DataFrame or in ``obs`` of AnnData. Labels unknown to the
             model count as wrong; rows without a label are left out.
         sample_weight : array_like, shape (n,), optional
 
@@ -395,7 +397,7 @@ class Model(Readable):
         y = labels_of(X, *label_column(y, None))
         predicted = self._compute(X, self.best_classes, np.int64, groups=groups)
         if label_lists(y, len(predicted)) is not None:
-            raise ModelError("y has several labels per row; use streamsvm.evaluate for its metrics")
+            raise ModelError("y has several labels per row; call streamsvm.evaluate instead of score")
         labels = label_codes(y, len(predicted), self.classes_)
         has_label = labels != NO_LABEL
         warn_of_unknown(int(np.count_nonzero(labels == format.UNSEEN_LABEL)), "y")
@@ -405,7 +407,7 @@ class Model(Readable):
     def best_classes(
         self, rows: Rows, begin: int, scores: np.ndarray, min_probability: float | None = None
     ) -> np.ndarray:
-        """Return the codes of the predicted classes, given the scores of consecutive rows from row `begin`.
+        """Return the codes of the predicted classes; `scores` are those of `rows` starting at row `begin`.
 
         Rows whose largest probability is below `min_probability` get the code n_classes.
         """

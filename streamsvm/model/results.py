@@ -1,4 +1,4 @@
-"""Results of training, tuning and calibration."""
+"""Results that training, tuning and calibration return."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Calibration(Readable):
     rows : int
         Number of rows whose label the model knows; the temperature is fitted to these rows.
     warning : str or None
-        Reason why the temperature does not minimise the log loss.
+        Reason why the temperature does not minimise the log loss; None if it does.
     unknown : list of dict
-        Effect of the parameter `unknown` of `streamsvm.predict`, for six accuracies. Each dict has
+        Effect of the parameter `unknown` of `streamsvm.predict`, for six accuracies. Each dict contains
         ``unknown`` (the accuracy), ``probability`` (the threshold below which rows are unknown), ``answered``
-        (fraction of the hold-out rows at or above the threshold) and ``accuracy`` (of these rows).
+        (the fraction of the held-out rows at or above the threshold) and ``accuracy`` (that of these rows).
     """
 
     temperature: float
@@ -50,7 +50,7 @@ class Calibration(Readable):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class _TrainingResult(Readable):
-    """Common fields of `FitResult`, which documents them, and `OnlineResult`."""
+    """Base class of `FitResult` and `OnlineResult`, which document the fields."""
 
     status: str
     C: float
@@ -70,49 +70,61 @@ class _TrainingResult(Readable):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FitResult(_TrainingResult):
-    """Result of a fit.
+    """Result of `streamsvm.fit`.
 
     Attributes
     ----------
     status : {"done", "converged"}
         "converged" if the relative gap reached ``tol``, "done" if all passes were made.
     passes : int
+        Number of passes made.
     C : float
         C of the settings, or the value chosen from the data.
     dual, primal, gap, relative_gap : float or None
-        Exact values for the model; None if not measured, as with ``gap="none"``. The gap bounds the distance
-        of the primal from its minimum, up to the rounding of the weights.
+        Exact values for the model; None if not measured, as with ``gap="none"``. The gap is an upper bound on
+        the distance of the primal from its minimum, up to the rounding of the weights.
     gap_decay : float or None
         Gap of the last iterate divided by the gap after the first pass.
-    train_accuracy, valid_accuracy : float or None
-        Fraction of rows predicted correctly: of the training rows, None with ``gap="none"``; and of the
-        validation or hold-out rows, None if there are none.
+    train_accuracy : float or None
+        Fraction of the training rows predicted correctly; None with ``gap="none"``.
+    valid_accuracy : float or None
+        Fraction of the validation or held-out rows predicted correctly; None if there are none.
     last_iterate : dict or None
         The dual, primal, gap and relative_gap of the last iterate, if the model is the average.
     averaged : bool
-        Whether the model is the average of the last pass's iterates, not the last iterate.
+        Whether the model is the average of the last pass's iterates rather than the last iterate.
     progressive_accuracy : float or None
         Fraction of the rows predicted correctly just before training on them, in the first pass. None if a
         warning says that the order of the labels invalidates it, or if training began at the class means.
-    rows_per_second, waited_fraction : float
-        Rows per second of training, and fraction of the training time spent waiting for the store.
+    rows_per_second : float
+        Number of rows visited per second of training.
+    waited_fraction : float
+        Fraction of the training time spent waiting for the store.
     seconds : float
         Time spent in this process, plus the time of interrupted processes up to their last commit.
     peak_memory_bytes : int
         Largest private memory observed, without memory-mapped files.
-    checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
-        Number of commits by this process (0 if the run was finished), their duration, and bytes of weights.
+    checkpoints : int
+        Number of commits by this process; 0 if the run was already finished.
+    checkpoint_seconds : float
+        Total duration of these commits.
+    checkpoint_bytes : int
+        Total size of the weights that these commits wrote, in bytes.
     empty_rows : int
-        Number of rows left out of the objective because they have norm zero, or lack a label that is needed.
+        Number of rows left out of the objective because they have norm zero or lack a required label.
     unweighted_rows : int
         Number of rows with weight zero, left out of the objective and the training accuracies.
-    model, settings, history : str, dict, list of dict
-        Folder of the model; settings of the run, including defaults; report on each pass.
+    model : str
+        Folder of the model.
+    settings : dict
+        Settings of the run, including defaults.
+    history : list of dict
+        Report on each pass.
     warnings : list of str
         Faults that were repaired, such as a damaged commit, and causes of a worse model, such as rows sorted
         by label.
     hint : str or None
-        Advice on lowering the gap, if it is large and the last pass still lowered it.
+        Advice on how to lower the gap, if it is large and the last pass still lowered it.
     """
 
     passes: int
@@ -159,20 +171,20 @@ class TuneResult(Readable):
     Attributes
     ----------
     C : float
-        C of the best setting.
+        Best value of C.
     settings : dict
-        Best values of the other settings that were tried with several values.
+        Best values of the other settings for which several values were tried.
     valid_accuracy : float
         Accuracy of the best setting on the held-out rows. The final model is trained on these rows, too.
     valid_passes : int
-        Passes of the trial with that accuracy, including earlier passes at smaller C.
+        Number of passes of the trial with that accuracy, including its earlier passes at smaller C.
     tried : list of dict
-        Dicts with ``C``, ``settings``, ``valid_accuracy``, ``valid_accuracy_std`` (over folds, if any),
-        ``passes`` and ``seconds`` of each setting.
+        A dict for each setting, with ``C``, ``settings``, ``valid_accuracy``, ``valid_accuracy_std`` (over
+        the folds, if any), ``passes`` and ``seconds``.
     result : FitResult
-        Result of the training with the best settings.
+        Result of training with the best settings.
     model : Model or None
-        Model trained on a matrix; for a store, the model is in the run directory.
+        Model trained on a matrix; None for a store, whose model is in the run directory.
     """
 
     C: float
@@ -207,29 +219,30 @@ class TuneResult(Readable):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class OnlineResult(_TrainingResult):
-    """Result of a pass over a stream.
+    """Result of `streamsvm.online`.
 
     Attributes
     ----------
     status : {"done", "stopped"}
-        "done" if the stream ended, "stopped" if reading failed; the model was then trained on earlier rows.
+        "done" if the stream ended, "stopped" if reading failed after the rows trained on.
     C : float
-        C of the training; with "auto", fixed after the first 1,000 rows.
+        Value of C; "auto" fixes it after the first 1,000 rows.
     rows, classes, features : int
+        Numbers of rows, classes and features.
     progressive_accuracy : float or None
-        Fraction of the rows predicted correctly before training on them; the first row of a class counts as
-        wrong. None if a warning says that the order of the labels invalidates it.
+        Fraction of the rows predicted correctly just before training on them; the first row of a class counts
+        as wrong. None if a warning says that the order of the labels invalidates it.
     recent_accuracy : float or None
-        Fraction of the rows since the previous report line that were predicted correctly before training.
+        The same fraction for the rows since the previous line of the report.
     rows_per_second, waited_fraction, seconds, peak_memory_bytes, checkpoints, checkpoint_seconds,
     checkpoint_bytes, model, warnings
         As in `FitResult`.
     empty_rows : int
         Number of rows skipped because they have norm zero or no known label.
     input : dict
-        Counts of the input's contents, up to the last row trained on.
+        Counts that describe the input, up to the last row trained on.
     history : list of dict
-        Report lines since this process began.
+        Lines of the report since this process began.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""Files with checksums: memory-mapped NumPy arrays, and JSON."""
+"""Write NumPy arrays; read arrays and JSON files after verifying their checksums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_HEADER = 2**14
 
 
 class SavedFiles(NamedTuple):
-    """Files in a folder, which are checked before they are read.
+    """Files in a folder; the checksum of a file is verified before the file is read.
 
     The methods raise `ModelError` if a file is damaged, `KeyError` if it has no checksum, and `OSError` if it
     cannot be read.

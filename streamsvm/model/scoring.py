@@ -1,4 +1,4 @@
-"""Scores of rows, and probabilities from scores."""
+"""Compute the scores of rows, and probabilities from scores."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, SparseCoef, StoredCoef
 
-# Up to this number of features, stored rows are found with a table; beyond, with binary search.
+# Up to this many features, stored rows are looked up in a table; beyond that, by binary search.
 _MAX_PLACES = 2**26
 _MIN_THREAD_ROWS = 64
 _PIECE_SIZE = 2**22
 
 
 class Scorer:
-    """Scorer of rows with stored coefficients; scores have the type `dtype`."""
+    """Compute scores of type `dtype` from the coefficients of a model."""
 
     def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
         self._coef = coef
@@ -34,7 +34,7 @@ class Scorer:
     def pieces(
         self, rows: Rows, memory: int, *, by_group: bool, workers: Threads
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the first row and scores of each piece; `by_group` keeps groups whole: see `Model.scores`."""
+        """Yield the first row and scores of each piece, see `Model.scores`; `by_group` keeps groups whole."""
         rows = self._stored_features(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
         n_classes, copies = self._coef.shape[1], 1 + (rows.dense and not self._is_whole)
         step = max(1, memory // max(1, copies * n_classes * self._dtype.itemsize))
@@ -73,14 +73,12 @@ class Scorer:
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
-        """Stored row of each feature, or -1."""
         from streamsvm.kernels.csr import places_of
 
         n_features = self._coef.shape[0]
         return places_of(self._features, n_features, format.index_dtype(n_features))
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
-        """Find the stored rows of the features `indices` by binary search; -1 if not stored."""
         places = np.searchsorted(self._features, indices)
         is_stored = places < len(self._features)
         is_stored[is_stored] = self._features[places[is_stored]] == indices[is_stored]
@@ -88,9 +86,9 @@ class Scorer:
         return places
 
     def _stored_features(self, rows: Rows) -> Rows:
-        """Replace the feature numbers in CSR rows with row numbers of `weights`, dropping unstored features.
+        """Replace features of CSR rows by row numbers of the stored weights; drop features that have none.
 
-        Dense rows are returned unchanged; raises `ModelError` if they have the wrong number of features.
+        Dense rows are returned unchanged. Raises `ModelError` if they have the wrong number of features.
         """
         if rows.dense:
             width, n_features = rows.matrix.shape[1], self._coef.shape[0]
@@ -109,7 +107,7 @@ class Scorer:
 
 
 def log_probabilities(scores: np.ndarray, record: dict[str, Any], temperature: float) -> np.ndarray:
-    """Return log-probabilities (float64) of finite scores, shape (n, n_classes): see `Model.temperature`."""
+    """Return log-probabilities (float64) of finite scores, shape (n, n_classes); see `Model.temperature`."""
     if is_sparsemax(record):
         return _log_sparsemax(scores)
     result = scores.astype(np.float64)
@@ -126,7 +124,7 @@ def is_sparsemax(record: dict[str, Any]) -> bool:
 
 
 def _log_sparsemax(scores: np.ndarray) -> np.ndarray:
-    """Return the logarithms of the projections to the simplex: Martins & Astudillo (2016), Algorithm 1."""
+    """Return the logarithms of the projections onto the simplex: Martins & Astudillo (2016), Algorithm 1."""
     result = scores.astype(np.float64)
     with np.errstate(over="ignore", divide="ignore"):
         result -= result.max(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Save model folders by writing a new folder and renaming it; load them with a check of every entry."""
+"""Save models by writing a new folder and renaming it; load them after checking every entry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from streamsvm.transforms import TRANSFORMS, Transform, records_of
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits that keep the softmax far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model that is being replaced; pause in seconds
-# Entries of a record that describe files, so each save sets them anew.
+# Entries of a record that describe the files, which are set anew by each save.
 _STORAGE_ENTRIES = ("version", "checksum", "layout", format.STORED_DTYPE, format.SUMS, "transforms")
 
 
@@ -50,8 +50,8 @@ def save_model(
     `coefficients`, and `costs` (float32, shape (k, k)), are in the order of ``record["classes"]``. `names`
     are the feature names. The fitted `transforms` replace the records in ``record["transforms"]``. Equal
     arguments give equal bytes. `complete` is called with the new folder before it replaces the old model, and
-    may call `write_record`. `smallest` chooses the layout with the fewest bytes. `work` is a temporary folder
-    on the same file system; by default, folders next to `folder` are used, and user files there are deleted.
+    may call `write_record`. `smallest` selects the layout with the fewest bytes. `work` is a temporary folder
+    on the same file system; by default, NAME.aside and NAME.old next to `folder` are replaced and deleted.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     if work is not None:
@@ -93,8 +93,7 @@ def _read_names(files: SavedFiles, record: dict[str, Any]) -> list[str] | None:
     names: list[str] = files.json(format.FEATURES)
     if not (format.are_labels(names) and len(set(names)) == len(names) == features_of_data(record)):
         raise ModelError(
-            f"{files.folder / format.FEATURES} is damaged: it does not name the features that model.json "
-            "describes"
+            f"{files.folder / format.FEATURES} is damaged: its names do not match the features in model.json"
         )
     return names
 
@@ -111,11 +110,11 @@ def _read_class_costs(files: SavedFiles, classes: list[str]) -> np.ndarray | Non
 
 
 def check_room(folder: Path, size: int, n_features: int, n_classes: int) -> None:
-    """Raise `PlanError` if the disk of `folder` lacks space for `size` bytes of weights."""
+    """Raise `PlanError` if weights of `size` bytes do not fit on the disk that contains `folder`."""
     if size > (free := shutil.disk_usage(folder).free):
         hashed = Call("online", options=(Option("transform", "hash=24"),))
         raise PlanError(
-            f"the weights of {n_features:,} features and {n_classes:,} classes, with their copies, take "
+            f"the weights for {n_features:,} features and {n_classes:,} classes, with their copies, take "
             f"{format_size(size)}, but the disk of {folder} has only {format_size(free)} left",
             remedy=Remedy("free some space, or hash the features to fewer columns with {}", hashed),
         )
@@ -124,7 +123,7 @@ def check_room(folder: Path, size: int, n_features: int, n_classes: int) -> None
 def save_copy(
     path: str | os.PathLike[str], model: Any, *, prune: float, dtype: Literal["float16", "float32"] | None
 ) -> None:
-    """Save a `Model` into `path`, a new folder or a model folder: see `Model.save`."""
+    """Save a `Model` to `path`, which is a new folder or a model folder to replace; see `Model.save`."""
     prune = checks.NOT_NEGATIVE.checked("prune", prune)
     if dtype not in (None, "float16", "float32"):
         raise SettingsError(f"dtype must be float16 or float32, not {dtype!r}", setting="dtype")
@@ -147,10 +146,10 @@ def save_copy(
     with durable.os_errors_as(ModelError, folder, "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         old = saved_record(folder).get(format.SUMS, {})
-        expected = {format.MODEL_JSON, f"{format.MODEL_JSON}.tmp", *old}  # a crash may leave it
+        expected = {format.MODEL_JSON, f"{format.MODEL_JSON}.tmp", *old}  # a crash may leave the .tmp file
         foreign = sorted(set(os.listdir(folder)) - expected) if folder.exists() else []
         if foreign:
-            raise ModelError(f"{path} holds {foreign[0]}, which is not part of a model; choose a new folder")
+            raise ModelError(f"{path} contains {foreign[0]}, which is not part of a model; use a new folder")
         with durable.temporary(folder, folder=True) as work:
             save_model(
                 folder, coefficients, record, names=names, costs=model.costs,
@@ -159,7 +158,7 @@ def save_copy(
 
 
 def read_model(path: Path) -> dict[str, Any]:
-    """Read the arguments of `streamsvm.Model` from a folder; raise the errors of `streamsvm.load_model`."""
+    """Read the arguments of `streamsvm.Model` from a folder; raise the errors of `load_model`."""
     check_local(path, ModelError)
     for _ in range(_ATTEMPTS):
         before = _identities(path)
@@ -173,7 +172,6 @@ def read_model(path: Path) -> dict[str, Any]:
 
 
 def _identities(path: Path) -> list[Any]:
-    """Return the identities of the possible record files, which change if the model is replaced."""
     return [durable.file_identity(folder / format.MODEL_JSON) for folder in (path, path / format.MODEL)]
 
 
@@ -235,9 +233,9 @@ def _read(path: Path) -> dict[str, Any]:
     except SchemaError as error:  # the checksum matches, so the file is forged
         raise ModelError(f"{header} is damaged: {error}") from None
     except (ValueError, RecursionError):  # another JSON file is forged
-        raise ModelError(f"{folder} is damaged: one of its files is not JSON") from None
+        raise ModelError(f"{folder} is damaged: one of its files is not valid JSON") from None
     except (KeyError, TypeError):
-        raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
+        raise ModelError(f"{header} is damaged: an entry is missing or has the wrong type") from None
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
     return {

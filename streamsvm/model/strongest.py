@@ -1,4 +1,4 @@
-"""Features with the largest coefficients of each class."""
+"""Find the features with the largest coefficients of each class."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MAX_ENTRIES = 2**24
 def strongest_features(
     model: Model, top: int, classes: slice = slice(None)
 ) -> list[list[tuple[str | int, float]]]:
-    """Find the features with the largest positive coefficients of each class in `classes`.
+    """Return the features with the largest positive coefficients, for each class in `classes`.
 
-    Each class has up to `top` pairs of feature and coefficient, largest first; the first features win ties.
-    The constant feature of ``bias`` is left out. A feature is identified by its name, or if features have no
-    names, by its number in the data, as in the LIBSVM text if the model was trained on such text.
+    Each list has up to `top` pairs of a feature and its coefficient, in decreasing order; ties are broken by
+    the order of the features. The constant feature of ``bias`` is left out. A feature is identified by its
+    name, or if features have no names, by its number in the training data, such as LIBSVM text.
     """
     name = feature_namer(model)
     first, last, _ = classes.indices(len(model.classes_))
@@ -46,7 +46,7 @@ def strongest_features(
 
 
 def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return feature, class minus `begin`, and value of the positive coefficients of classes `begin:end`."""
+    """Return (features, classes - begin, values) of the positive coefficients of classes `begin:end`."""
     if isinstance(coef, SparseCoef):
         places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end) & (coef.data > 0))
         features = np.searchsorted(coef.indptr, places, "right") - 1
@@ -58,7 +58,7 @@ def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.nd
 
 
 def feature_namer(model: Model) -> Callable[[int], str | int]:
-    """Return a function from a feature after the transforms to its name, or to its number in the data."""
+    """Return a function that maps a feature after the transforms to its name, or number in the data."""
     names = model.feature_names_out_
     if names is not None:
         return names.__getitem__

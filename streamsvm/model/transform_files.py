@@ -1,4 +1,4 @@
-"""Transforms of a model or run, with files for their arrays."""
+"""Save and load the transforms of a model or run, with a file for each array."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamsvm.transforms import Transform, features_after, transforms_from
 
 
 def transform_sums(transforms: Sequence[Transform]) -> dict[str, int]:
-    """Return the checksums of the files that `save_transforms` writes, by name."""
+    """Return the checksum of each file that `save_transforms` writes, by file name."""
     arrays = {format.transform_array(number): each.array for number, each in enumerate(transforms)}
     return {name: sum_of_array(array) for name, array in arrays.items() if array is not None}
 
@@ -31,9 +31,9 @@ def load_transforms(
 ) -> tuple[Transform, ...]:
     """Load the transforms of a model or run from its record; their arrays are memory-mapped.
 
-    Raises `ModelError` if an array is damaged, or the transforms do not turn `n_features_in` into
-    `n_features` features. Raises `KeyError` or `TypeError` if an entry is missing or has the wrong type, and
-    `OSError` if a file cannot be read.
+    Raises `ModelError` if an array is damaged, or if the transforms do not turn `n_features_in` features into
+    `n_features`. Raises `KeyError` or `TypeError` if an entry is missing or has the wrong type, and `OSError`
+    if a file cannot be read.
     """
 
     def read(number: int, length: int, dtype: np.dtype) -> np.ndarray:

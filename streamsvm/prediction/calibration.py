@@ -1,18 +1,18 @@
-"""Temperature scaling: one temperature, fitted to hold-out data (Guo et al. 2017, section 4.2).
+"""Temperature scaling: fit one temperature to hold-out data (Guo et al. 2017, section 4.2).
 
-Let s be the scores of a row minus their maximum, y its true class, and β one over the temperature. Class j
-has the probability p_j = softmax(β s)_j. The mean log loss over n labelled rows
+Let s be the scores of a row minus their maximum, y its true class, and β the inverse of the temperature. The
+probability of class j is p_j = softmax(β s)_j. The mean log loss over n labelled rows
 
     f(β) = 1/n Σ (log Σ_j exp(β s_j) − β s_y)
 
-is convex, because with mean and variance under p
+is convex, because its derivatives, with the mean and variance under p, are
 
     f'(β) = 1/n Σ (E[s] − s_y),    f''(β) = 1/n Σ Var[s].
 
 Each evaluation reads the data once. Newton's method finds the minimum within a bracket, starting at β = 0,
 where p is uniform. In two cases, no finite β > 0 minimises f:
 
-- f'(0) >= 0: on average, the true class scores no higher than the other classes, so the best temperature is
+- f'(0) >= 0: on average, the true class scores no higher than the average class, so the best temperature is
   infinite. To include scores that hardly correlate with the labels, the test is −f'(0) <= √f''(0) / 1000.
 - The true class has the highest score in every row, so f decreases for all β. The labels are then smoothed:
   the true class gets (n + 1)/(n + k), each other class 1/(n + k), as in Platt (1999) for k = 2 classes. With
@@ -53,8 +53,8 @@ from streamsvm.training.train import reopened
 from streamsvm.training.training import Execution
 
 _MIN_SLOPE = 1e-3  # relative to the spread of the scores
-_PRECISION = 1e-7  # relative, of β; the relative error of the log loss is its square
-_PIECE_BYTES = 2**20  # bytes of scores processed at a time, which stay in the cache
+_PRECISION = 1e-7  # relative precision of β; that of the log loss is about its square
+_PIECE_BYTES = 2**20  # size of the scores processed at a time, which fit into the cache
 
 _Read = Callable[[], Iterable[Rows]]  # reads the labelled rows, ready to score
 
@@ -72,44 +72,48 @@ def calibrate(
     """Fit the temperature of a model's probabilities to labelled hold-out data (Guo et al. 2017).
 
     The temperature minimises the mean log loss of the softmax of scores / temperature; predictions do not
-    change. Do not use the training data, because the scores fit it too well. The data is usually read 5 to 10
-    times. The accuracy above each probability is also saved, for the parameter `unknown` of
-    `streamsvm.predict`.
+    change. Do not use the training data, because the model fits it too well. The data is usually read 5 to 10
+    times. The accuracy above each probability is also saved, because `streamsvm.predict` needs it for
+    `unknown`.
 
     Parameters
     ----------
     model : Model or path
-        `Model`, whose temperature is set; or run directory or model folder, whose ``model.json`` is replaced.
+        `Model`, whose temperature is set, or path of a run or model folder, whose ``model.json`` is replaced.
     data : path, Store, Rows, list of Rows, or matrix, optional
-        Labelled data, as for `streamsvm.evaluate`, but no iterator or pipe, because it is read more than
-        once. Rows whose label the model does not know are left out of the log loss, and count as wrong for
-        `unknown`. By default the run's rows of ``hold_out`` or ``valid``, read within the run's `memory`.
+        Labelled data, as for `streamsvm.evaluate`, except for iterators and pipes, because the data is read
+        more than once. Rows whose label the model does not know are left out of the log loss, and count as
+        wrong for `unknown`. By default, the ``hold_out`` or ``valid`` rows of the run, read within its memory
+        budget.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix, or `label` for AnnData and DataFrames.
+        Labels of a matrix or, for AnnData and DataFrames, their name, as for the setting `label`.
     memory : as for `streamsvm.evaluate`
     **settings
         As `ScoringSettings` declares them.
     progress : bool or callable, optional
-        Whether to show a bar, or a callback, as in `streamsvm.fit`; each reading is a stage, "calibrate 1".
+        Whether to show a bar, or a callback, as in `streamsvm.fit`; the stages are "calibrate 1", "calibrate
+        2" and so on, one for each reading of the data.
 
     Raises
     ------
     ModelError, FeatureError, StoreError
         If the model cannot be read or written, or is being trained; if the data cannot be read, does not fit
-        the model, has several labels per row, or has no label that the model knows; or if a score overflows.
+        the model, has several labels per row, or contains no label that the model knows; or if a score
+        overflows.
     InputError
-        If `data` can be read only once, a file is malformed, or a matrix has no labels.
+        If `data` can be read only once, if a file is malformed, or if a matrix has no labels.
     RunError
-        If `data` is left out and `model` is not a run, the run kept no hold-out rows, or its data changed.
+        If `data` is left out, and `model` is not a run, or its hold-out rows were not kept or have changed.
     SettingsError
-        If `memory` is not valid, or `y` or `label` does not apply to the data.
+        If `memory` is invalid, or if `y` or `label` does not apply to the data.
     PlanError
-        If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+        If the longest row does not fit into the memory budget; `PlanError.needed_memory` is sufficient.
 
     Warns
     -----
     StreamsvmWarning
-        If no temperature minimises the log loss: scores are unrelated to labels, or all rows are correct.
+        If no temperature minimises the log loss, because the scores are unrelated to the labels or because
+        all predictions are correct.
     """
     memory, options = parse_size(memory), ScoringSettings(**settings)
     is_path = isinstance(data, str | os.PathLike)
@@ -118,13 +122,13 @@ def calibrate(
         raise InputError(f"{problem}; pass a file, a store, or a list of Rows")
     if data is None:
         for name in options.given() | ({} if y is None else {"y": y}):
-            raise wrong_setting(name, "applies only to data, but no data is passed; leave it out")
+            raise wrong_setting(name, "applies only if data is passed; pass data, or leave it out")
     readings = itertools.count(1)
     with ExitStack() as stack:
         report = stack.enter_context(shown(progress))
         model, run = stack.enter_context(_opened(model))
         if model.transitions_ is not None:
-            raise ModelError("a sequence model cannot be calibrated: its rows have no separate probabilities")
+            raise ModelError("sequence models cannot be calibrated, because their rows have no probabilities")
         data, reader = copy_address(data, options.cache, report), RowsToScore(model, options, memory)
         held_out = stack.enter_context(_held_out(run)) if data is None else None
 
@@ -147,7 +151,7 @@ def calibrate(
 
 @contextmanager
 def _opened(model: Model | str | Path) -> Iterator[tuple[Model, RunDir | None]]:
-    """Yield a model and the locked run of a saved model; write the record back at the end."""
+    """Yield a model and, if it is saved in a run, the locked run; at the end, save the model's record."""
     if isinstance(model, Model):
         yield model, None
         return
@@ -169,12 +173,11 @@ def _opened(model: Model | str | Path) -> Iterator[tuple[Model, RunDir | None]]:
 
 @contextmanager
 def _held_out(run: RunDir | None) -> Iterator[_Read]:
-    """Yield a function that reads the hold-out or validation rows of a run."""
     record = {} if run is None else run.read_settings()
     trained, is_kept = record.get("settings", {}), record.get("keep_data", True)
     validation = trained.get("hold_out") or trained.get("valid")
     if run is None or not (validation and (is_kept or run.data.exists())):
-        remedy = Remedy("specify data, or train with {}", Call("fit", options=(Option("hold_out", "1/10"),)))
+        remedy = Remedy("pass data, or train with {}", Call("fit", options=(Option("hold_out", "1/10"),)))
         raise RunError("without data, calibrate needs a run that kept its hold-out rows", remedy=remedy)
     with reopened(run, record, Execution()) as opened, opened.measured_blocks() as blocks:
         read_blocks = functools.partial(blocks.each, blocks.starts, range(len(blocks)))
@@ -182,7 +185,6 @@ def _held_out(run: RunDir | None) -> Iterator[_Read]:
 
 
 def _calibrate(model: Model, read: _Read, piece_bytes: int) -> Calibration:
-    """Fit the temperature, count the rows above each probability, and write both to the model's record."""
     result = _Search(model, read, piece_bytes).run()
     record, counts = model.record | {format.TEMPERATURE: result.temperature}, AnswerCounts()
     for rows in read():
@@ -238,9 +240,9 @@ class _Search:
         return Calibration(1 / beta, before.loss, after.loss, self.rows, warning)
 
     def _minimise(self, uniform: _LogLoss, smoothing: float) -> tuple[float, _LogLoss]:
-        """Find the β where the slope is `smoothing` times the slope at 0; return β and f(β)."""
+        """Return the β at which f'(β) is `smoothing` times f'(0), with f and its derivatives at this β."""
         shift = -smoothing * uniform.slope
-        # Newton's step from 0 overshoots if one class of many stands out; the zero of f's tangent limits it.
+        # Newton's first step overshoots if one of many classes stands out. The zero of f's tangent limits it.
         beta = min(-uniform.slope / uniform.curvature, uniform.loss / -uniform.slope)
         low, high = 0.0, math.inf
         while True:
@@ -261,7 +263,7 @@ class _Search:
         n_rows = rows = wrong = 0
         for batch in self.read():
             if len(batch.label_indptr):
-                raise ModelError("calibration needs one label per row, but the hold-out data has several")
+                raise ModelError("calibration needs one label per row, but the data has several")
             for begin, scores in self.model.scores(batch, self.memory, first=n_rows):
                 labels = batch.labels[begin : begin + len(scores)]
                 known = np.flatnonzero(labels >= 0)
@@ -275,8 +277,8 @@ class _Search:
                     total += _sums(shifted, true_scores, beta)
             n_rows += batch.n_rows
         if not rows:
-            reason = f"the model knows no label of the {n_rows:,} rows" if n_rows else "it has no rows"
-            raise ModelError(f"the hold-out data cannot calibrate the model: {reason}")
+            reason = f"it knows none of the labels of the {n_rows:,} rows" if n_rows else "there are no rows"
+            raise ModelError(f"the model cannot be calibrated, because {reason}; pass other data")
         if not np.isfinite(sums).all():
             raise _unfit_scores()
         self.rows, self.wrong = rows, wrong

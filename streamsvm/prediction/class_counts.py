@@ -1,4 +1,4 @@
-"""Prediction counts for each class, and counts of confused class pairs in bounded memory."""
+"""Count the predictions of each class and, in bounded memory, the confused pairs of classes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from streamsvm.base.repr import Readable
 from streamsvm.errors import ModelError, SettingsError, extra, warn
 
 MEASURES = ("precision", "recall", "f1", "rows")
-MAX_PAIRS = 2**20  # pairs of classes counted at a time: 16 MB
+MAX_PAIRS = 2**20  # maximum number of pairs of classes in memory: 16 MB
 _BUFFERED_ERRORS = 2**16
 
 
 class ClassCounts:
-    """Numbers of labelled `rows`, predictions and `correct` predictions of each class: int64, (n_classes,).
+    """Counts for each class: int64 arrays of shape (n_classes,).
 
-    `predicted` includes rows whose label the model does not know.
+    `rows` counts labelled rows, `correct` counts correct predictions, and `predicted` counts all predictions,
+    including those for rows whose label the model does not know.
     """
 
     def __init__(self, names: list[str]) -> None:
@@ -26,7 +27,7 @@ class ClassCounts:
         self._pairs = PairCounts()
 
     def add(self, labels: np.ndarray, predicted: np.ndarray) -> None:
-        """Count rows with one label each; -1 is a label unknown to the model."""
+        """Count rows with one label each; labels that the model does not know are -1."""
         k = len(self.names)
         known, is_correct = labels >= 0, labels == predicted
         self.rows += np.bincount(labels[known], minlength=k)
@@ -36,20 +37,19 @@ class ClassCounts:
         self._pairs.add(labels[wrong].astype(np.int64) * k + predicted[wrong])
 
     def add_sets(self, labels: np.ndarray, predicted: np.ndarray) -> None:
-        """Count rows with label sets: masks of shape (n, n_classes)."""
         self.rows += labels.sum(axis=0)
         self.predicted += predicted.sum(axis=0)
         self.correct += (labels & predicted).sum(axis=0)
 
     @property
     def pairs(self) -> np.ndarray:
-        """True class, predicted class and number of errors, most frequent first: int64, shape (n, 3)."""
+        """True class, predicted class and number of errors, most frequent first: int64 of shape (n, 3)."""
         codes, counts = self._pairs.most_frequent()
         return np.stack([*np.divmod(codes, len(self.names)), counts], axis=1)
 
     @property
     def too_low(self) -> int:
-        """Largest possible undercount of a pair; 0 unless there are very many pairs."""
+        """Maximum by which the count of a pair may be too low; 0 unless there are very many pairs."""
         return self._pairs.too_low
 
     @property
@@ -64,23 +64,23 @@ class ClassCounts:
 
     @property
     def f1(self) -> np.ndarray:
-        """F1 of each class; NaN for classes among neither labels nor predictions."""
+        """F1 of each class; NaN for classes that occur in neither labels nor predictions."""
         return _ratio(2 * self.correct, self.rows + self.predicted)
 
     def worst(self) -> np.ndarray:
-        """Return the classes that have rows, lowest F1 first; the class with more rows wins a tie."""
+        """Return the classes that have rows, by ascending F1 and then by descending number of rows."""
         occurs = np.flatnonzero(self.rows)
         return occurs[np.lexsort((-self.rows[occurs], self.f1[occurs]))]
 
     def table(self, codes: np.ndarray | None = None) -> dict[str, Any]:
-        """Return a table of classes, as columns; by default of all classes among labels or predictions."""
+        """Return the measures of classes as columns; by default, of the classes in labels or predictions."""
         if codes is None:
             codes = np.flatnonzero(self.rows + self.predicted)
         names = np.array(self.names, object)[codes]
         return {"class": names, **{measure: getattr(self, measure)[codes] for measure in MEASURES}}
 
     def confusion(self) -> dict[str, Any]:
-        """Return columns of true class, predicted class and rows, errors last; warn if counts are too low."""
+        """Return the confusion matrix as columns, with the errors last; warn if counts may be too low."""
         if self.too_low:
             problem = f"counts of errors may be up to {self.too_low:,} too low, and rare pairs are left out"
             warn(f"more than {MAX_PAIRS:,} pairs of classes are confused: {problem}")
@@ -97,7 +97,7 @@ def records_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def data_frame(columns: dict[str, Any]) -> Any:
-    """Return columns as a DataFrame; raise `ModelError` without pandas."""
+    """Return columns as a DataFrame; raise `ModelError` if pandas is not installed."""
     with extra(ModelError, "tables of classes need pandas, which is not installed", "pandas"):
         import pandas
     return pandas.DataFrame(columns)
@@ -114,7 +114,7 @@ class ReadableByClass(Readable):
 
     @property
     def classes(self) -> Any:
-        """Precision, recall, F1 and rows of the classes among labels or predictions, as a DataFrame."""
+        """Precision, recall, F1 and number of rows of each class that occurs, as a DataFrame."""
         if self.counts is None:
             raise SettingsError("no label sets were predicted; call evaluate with threshold or n_labels")
         return data_frame(self.counts.table()).set_index("class")
@@ -127,7 +127,7 @@ class ReadableByClass(Readable):
 class PairCounts:
     """Approximate counts of pairs in bounded memory (Misra & Gries 1982).
 
-    Each count is too low by at most `too_low`, which never exceeds 2 / `MAX_PAIRS` times the added pairs.
+    No count is too low by more than `too_low`, which is at most 2 / `MAX_PAIRS` times the number of pairs.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation of a model on labelled data: accuracy, F1, costs and calibration."""
+"""Evaluate a model on labelled data: accuracy, F1, costs and calibration."""
 
 from __future__ import annotations
 
@@ -38,37 +38,44 @@ _BINS = 15
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Evaluation(ReadableByClass):
-    """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
+    """Metrics of a model on rows with one label each.
 
-    Rows with unknown labels count as wrong, but are left out of log loss, calibration error and mean cost.
+    Accuracies and F1 are fractions, not percentages. Rows with unknown labels count as wrong, but are left
+    out of the log loss, the calibration error and the mean cost.
 
     Attributes
     ----------
-    n, accuracy : int, float
-        Number of rows, and fraction of rows predicted correctly.
+    n : int
+        Number of labelled rows.
+    accuracy : float
+        Fraction of rows predicted correctly.
     top_k : dict of int to float
-        Fraction of rows whose true class is among the k highest-scoring classes, by k.
-    macro_f1, micro_f1 : float
-        Mean F1 of the classes among labels or predictions, and F1 over all rows, which equals the accuracy.
+        For each k, the fraction of rows whose true class is among the k highest-scoring classes.
+    macro_f1 : float
+        Mean F1 of the classes that occur in the labels or predictions.
+    micro_f1 : float
+        F1 over all rows, which equals the accuracy.
     log_loss : float or None
-        Mean of −log of the true class's probability, infinite if a probability is 0 (``sparsemax``).
+        Mean negative log probability of the true class; infinite if one of these probabilities is 0, as
+        ``sparsemax`` allows. None if the model has no probabilities.
     calibration_error : float or None
-        Expected calibration error (Guo et al. 2017, equation 3), with 15 equally wide bins of the largest
-        probability. Like the log loss, None if the model has no probabilities.
+        Expected calibration error (Guo et al. 2017, equation 3) with 15 bins of equal width for the largest
+        probability; None if the model has no probabilities.
     mean_cost : float or None
-        Mean cost of the predicted class; None without a table of costs. With a tree of classes, the mean
-        length of the path from the true class to the predicted class.
+        Mean cost of the predicted classes; None if there is no table of costs. With a tree of classes, this
+        is the mean length of the path from the true class to the predicted class.
     sequence_accuracy : float or None
         Fraction of sequences predicted entirely correctly; None if the model is not a sequence model.
     unlabelled : int
         Number of rows left out because they have no label.
     unknown : list of dict
-        Effect of the parameter `unknown` of `streamsvm.predict`, as in `Calibration`, if the model is
-        calibrated. Rows with unknown labels count as wrong.
+        Effect of the parameter `unknown` of `streamsvm.predict` on these rows, in the form of
+        `Calibration.unknown`; empty if the model is not calibrated.
     answered : Answered or None
-        Numbers of rows, and of correct rows, above each probability; None if the model has no probabilities.
+        Number of rows, and of correct predictions, above each probability; None if there are no
+        probabilities.
     counts : ClassCounts
-        Counts behind the tables ``classes`` and ``confusion``.
+        Counts from which ``classes`` and ``confusion`` are computed.
     """
 
     n: int
@@ -122,27 +129,27 @@ def evaluate(
     model : Model or path
         Model, or path of its run directory or model folder.
     data : path, Store, iterable of Rows, or matrix
-        Labelled data: a store, AnnData, or a file that `convert` takes, which are read in blocks; blocks of
-        rows, or pairs of a block and its row names; or anything that `Model.predict` takes. Blocks have the
-        features before the transforms, and class codes of the model.
+        Labelled data: a store, AnnData or a file that `convert` accepts, all of which are read in blocks; an
+        iterable of blocks of rows, or of pairs of a block and its row names; or anything that `Model.predict`
+        accepts. Blocks contain untransformed features and the model's class codes.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix, or `label` for AnnData and DataFrames. For several labels per row: a list of
-        lists, or an indicator matrix (array, sparse or DataFrame) of zeros and ones. Its classes are the
-        column numbers, or the column names of a DataFrame.
+        Labels of a matrix or, for AnnData and DataFrames, their name, as for the setting `label`. For rows
+        with several labels, pass a list of lists, or an array, sparse matrix or DataFrame of zeros and ones,
+        whose columns are the classes (named in a DataFrame, otherwise numbered from 0).
     top_k : int or iterable of int, optional
-        Values of k, at least 1, for top-k accuracy; by default 1, and also 5 if there are more than 5
-        classes. For rows with several labels, values of k for precision@k; by default 1, 3 and 5. Sequence
-        models allow only 1.
+        Values of k for top-k accuracy; by default 1, and also 5 if there are more than 5 classes. For rows
+        with several labels, values of k for precision@k; by default 1, 3 and 5. Sequence models accept only
+        1.
     threshold : float, optional
         Score above which a class is predicted for rows with several labels. By default 0 for ``ovr`` and
-        ``ovr2``; the scores of other losses only rank the classes.
+        ``ovr2``; other losses have no default, because their scores only rank the classes.
     n_labels : int, optional
-        Number of best classes to predict for rows with several labels, instead of a threshold.
+        Number of highest-scoring classes to predict for rows with several labels, instead of a threshold.
     costs : path, DataFrame or array_like, shape (k, k), optional
-        Cost of predicting the class of column b for the class of row a, instead of the model's costs: see
-        `streamsvm.data.class_costs.read_costs`.
+        Costs to use instead of the model's costs. The entry in row a and column b is the cost of predicting
+        class b if the true class is a. See `streamsvm.data.class_costs.read_costs`.
     tree : path or mapping of str to str, optional
-        Tree of the classes, whose path lengths are the costs: see `streamsvm.data.class_costs.read_tree`.
+        Tree of the classes, with path lengths as costs. See `streamsvm.data.class_costs.read_tree`.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
@@ -158,21 +165,21 @@ def evaluate(
     Raises
     ------
     ModelError, FeatureError, StoreError
-        If the model or data cannot be read, the data does not fit the model, or has no rows or no known
-        labels, or a score overflows.
+        If the model or data cannot be read, if the data does not fit the model or has no rows with known
+        labels, or if a score overflows.
     InputError
         If a file is malformed, a matrix has no labels, or `costs` or `tree` is unreadable or does not fit.
     SettingsError
-        If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
-        `n_labels`, `costs` or `tree` does not apply to the data. If both `threshold` and `n_labels`, or both
-        `costs` and `tree`, are set.
+        If `top_k`, `threshold`, `n_labels` or `memory` is invalid, if `y`, `label`, `threshold`, `n_labels`,
+        `costs` or `tree` does not apply to the data, or if both `threshold` and `n_labels`, or both `costs`
+        and `tree`, are set.
     PlanError
-        If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+        If the longest row does not fit into the memory budget; `PlanError.needed_memory` is sufficient.
 
     Warns
     -----
     StreamsvmWarning
-        If the model does not know labels, features or categories of the data.
+        If the data contains labels, features or categories that the model does not know.
     """
     model, memory = as_model(model), parse_size(memory)
     n_workers, positive = count_workers(workers), checks.whole(1)
@@ -203,11 +210,11 @@ def evaluate(
         report = stack.enter_context(shown(progress))
         threads = stack.enter_context(Threads(n_workers))
         data = copy_address(data, options.cache, report)
-        for rows, _ in reader.read(data, y, groups, where):  # reading takes half of the memory
+        for rows, _ in reader.read(data, y, groups, where):  # reading uses half of the memory
             has_label_sets = bool(len(rows.label_indptr))
             if rows.n_rows and metrics is None:
                 if has_label_sets and model.transitions_ is not None:
-                    raise ModelError("sequence models predict one label per row, but the data has several")
+                    raise ModelError("a sequence model needs one label per row, but the data has several")
                 for name, value in (one_label_options if has_label_sets else label_set_options).items():
                     if value is not None:
                         labels = "several labels" if has_label_sets else "one label"
@@ -218,7 +225,7 @@ def evaluate(
                     default = [1, 5] if model.transitions_ is None and len(classes) > 5 else [1]
                     metrics = LabelMetrics(model, top_k or default, table)
             if has_label_sets and isinstance(metrics, LabelMetrics):
-                raise ModelError(f"row {n + 1} may have several labels, but earlier rows have one label each")
+                raise ModelError(f"row {n + 1} has a label set; pass label sets for all rows or for none")
             # Ranks and probabilities take several times the memory of the scores.
             for begin, scores in model.scores(rows, memory // 32, first=n, where=where, workers=threads):
                 assert metrics is not None
@@ -226,9 +233,9 @@ def evaluate(
                 report("evaluate", n + begin + len(scores), reader.n_rows)
             n += rows.n_rows
     if metrics is None:
-        raise ModelError("the data has no labelled rows, so the model cannot be evaluated")
+        raise ModelError("the data has no labelled rows to evaluate the model on; pass data with labels")
     if not metrics.n_known:
-        raise ModelError(f"none of the {n:,} rows has a label that the model knows")
+        raise ModelError(f"none of the {n:,} rows has a label that the model knows; check the labels")
     result = metrics.evaluation(n)
     if isinstance(result, Evaluation):
         warn_of_unknown(n - metrics.n_known, where)
@@ -250,7 +257,7 @@ class LabelMetrics:
         self._sequences = np.zeros(2, np.int64)
         self._answers = AnswerCounts()
         self._log_loss = 0.0
-        self._surplus = np.zeros(_BINS)  # sum of largest probabilities minus number of correct rows, by bin
+        self._surplus = np.zeros(_BINS)  # per bin: sum of largest probabilities minus number of correct rows
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
         labels = rows.labels[begin : begin + len(scores)]
@@ -274,7 +281,7 @@ class LabelMetrics:
 
     def _add_ranks(self, scores: np.ndarray, labels: np.ndarray) -> None:
         target = scores[np.arange(len(labels)), labels]
-        # The first class wins a tie, as in argmax.
+        # Ties are broken in favour of the first class, as in argmax.
         columns = np.arange(scores.shape[1])
         ahead = (scores > target[:, None]) | ((scores == target[:, None]) & (columns < labels[:, None]))
         rank = ahead.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Evidence for predictions: the features that put the predicted class of a row ahead of the next class."""
+"""Find evidence for predictions: the features that put the predicted class ahead of the next class."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from streamsvm.prediction.files import Batch, Pairs
 def with_evidence(
     batch: Batch, model: Model, rows: Rows, begin: int, scores: np.ndarray, max_features: int, texts: Any
 ) -> Batch:
-    """Return the predictions with the features that contribute most to each row's margin over the next class.
+    """Add the features that contribute most to each row's margin over the next class; return the new batch.
 
-    The share of a feature is its contribution to the score of the first label, minus its contribution to the
-    largest other score. The shares of all features and of the constant of ``bias`` sum to the margin. Each
-    row gets up to `max_features` features with positive shares; the first features win ties.
+    The share of a feature is its contribution to the score of the first label minus its contribution to the
+    largest other score. The shares of all features and of the ``bias`` constant add up to the margin. Each
+    row gets at most `max_features` features with positive shares; the first feature wins a tie.
 
-    `rows` are transformed; `batch` and `scores` describe consecutive rows from row `begin`. `texts` has the
-    documents of all rows, if any; their features are named by the row's n-grams, joined if hashes collide.
+    `rows` must be transformed. `batch` and `scores` are for consecutive rows, starting at row `begin`.
+    `texts` contains the documents of all rows, if there are any. Features of documents are named by the
+    n-grams of the row; if the hashes of several n-grams collide, their names are joined.
     """
     name, evidence, docs = feature_namer(model), [], (texts or ())[begin : begin + len(scores)]
     ngrams = converters().ngrams_by_feature(docs, model.record["encoding"]) if docs else itertools.repeat({})

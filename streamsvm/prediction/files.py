@@ -1,4 +1,4 @@
-"""Output of predictions, batch by batch, as text, CSV, JSON lines or Parquet."""
+"""Write predictions, batch by batch, as text, CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm.errors import ModelError, Remedy, extra, wrong_setting
 
 TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".parquet": ""}
 _LINES = ("", ".txt")
-_GROUP_BYTES = 2**24  # bytes of a Parquet row group in memory
+_GROUP_BYTES = 2**24  # size of a Parquet row group in memory
 _FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     codes: np.ndarray  # (n, k) int64: predicted classes, best first; n_classes for unknown rows
     scores: np.ndarray  # (n, k) dtype of the model
     probabilities: np.ndarray | None  # (n, k) float64
-    above: list[int] | None  # number of classes above the threshold in each row; None without a threshold
+    above: list[int] | None  # number of classes above the threshold per row; None if there is no threshold
     margins: np.ndarray | None  # (n,): score of the first class minus the largest other score, or NaN
     evidence: list[Pairs] | None = None  # features that contribute most to the margin of each row
 
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
         return self.scores if self.probabilities is None else self.probabilities
 
     def without_unused(self) -> Batch:
-        """Drop ranks that no row uses, because class names take more memory than scores."""
+        """Drop ranks that no row uses, because the names of their classes would take much memory."""
         if self.above is None:
             return self
         k = max(self.above, default=0)
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
         return self._replace(codes=self.codes[:, :k], scores=self.scores[:, :k], probabilities=probabilities)
 
     def columns(self) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-        """Return the columns of a table, each with a mask of empty cells or None; labels are class codes."""
+        """Return table columns by name, each with a mask of empty cells or None; labels are class codes."""
         result: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
         if self.file is not None:
             result["file"] = np.full(len(self.names), self.file, object), None
@@ -103,8 +103,8 @@ class Lines:
 def as_cell(value: Any) -> Any:
     """Put an apostrophe before text that a spreadsheet would run as a formula.
 
-    A formula begins, after any apostrophes, with one of ``= + - @``, a tab or a line break, as OWASP lists
-    them (https://owasp.org/www-community/attacks/CSV_Injection), and is not a number.
+    A formula is text that is not a number and begins, after any apostrophes, with one of ``= + - @``, a tab
+    or a line break (https://owasp.org/www-community/attacks/CSV_Injection).
 
     >>> [as_cell(name) for name in ("=1+1", "-1", "T-cell", "'@a")]
     ["'=1+1", '-1', 'T-cell', "''@a"]
@@ -203,7 +203,7 @@ def check_suffix(out: str | os.PathLike[str]) -> None:
     suffix = Path(out).suffix.lower()
     in_python = ', or use adata.obs["predicted"] = model.predict(adata) in Python' * (suffix == ".h5ad")
     if suffix not in (*TABLES, *_LINES):
-        remedy = Remedy(f"use {', '.join(TABLES)} for a table, .txt or no suffix for lines{in_python}")
+        remedy = Remedy(f"use one of {', '.join(TABLES)} for a table, or .txt for lines{in_python}")
         raise wrong_setting("out", f"must not end in {suffix}", remedy)
 
 
@@ -211,7 +211,7 @@ def check_suffix(out: str | os.PathLike[str]) -> None:
 def open_output(
     out: str | os.PathLike[str], classes: np.ndarray, empty: Batch, *, scored: bool
 ) -> Iterator[Sink]:
-    """Open a table or text file, according to the suffix of `out`; it replaces `out` once complete."""
+    """Yield a sink of the kind that the suffix of `out` selects; the file replaces `out` once complete."""
     suffix = Path(out).suffix.lower()
     if suffix == ".parquet":
         with durable.replacing(Path(out)) as path, path.open("wb") as binary:

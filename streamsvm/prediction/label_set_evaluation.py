@@ -1,4 +1,4 @@
-"""Metrics of predictions for rows with any number of labels."""
+"""Evaluate predictions for rows with any number of labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LabelSetEvaluation(ReadableByClass):
-    """Metrics of a model on rows with several labels each, as fractions.
+    """Metrics of a model on rows with several labels each; all of them are fractions.
 
     Labels that the model does not know are left out, even if a row then has no labels. Metrics of predicted
     label sets are None if neither a threshold nor `n_labels` selects the predicted classes.
@@ -24,20 +24,24 @@ class LabelSetEvaluation(ReadableByClass):
     n : int
         Number of rows.
     precision : dict of int to float
-        Fraction of the k highest-scoring classes that are labels of their row, by k; first classes win ties.
+        For each k, the mean fraction of the k highest-scoring classes of a row that are labels of the row.
     ranking_loss : float
         Fraction of (label, other class) pairs in which the label does not score higher, averaged over rows;
         0 for rows with no labels or all labels (`sklearn.metrics.label_ranking_loss`).
-    micro_f1, macro_f1 : float or None
-        F1 over all decisions (row, class), and mean F1 of the classes among labels or predictions.
+    micro_f1 : float or None
+        F1 over all pairs of a row and a class.
+    macro_f1 : float or None
+        Mean F1 of the classes that occur in the labels or predictions.
     subset_accuracy : float or None
         Fraction of rows whose predicted label set is exactly correct.
-    threshold, n_labels : float or None, int or None
-        Score above which classes are predicted, or number of best classes predicted.
+    threshold : float or None
+        Score above which classes are predicted.
+    n_labels : int or None
+        Number of highest-scoring classes predicted for each row.
     warning : str or None
         Reason why no label sets are predicted, and the remedy.
     counts : ClassCounts or None
-        Counts behind the table ``classes``.
+        Counts from which ``classes`` is computed.
     """
 
     n: int
@@ -53,7 +57,7 @@ class LabelSetEvaluation(ReadableByClass):
 
 
 class LabelSetMetrics:
-    """Running counts for a `LabelSetEvaluation`, by default with the model's threshold; `top_k` is sorted."""
+    """Running counts for a `LabelSetEvaluation`; by default, the threshold is that of the model."""
 
     def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
         self._top_k = top_k
@@ -112,7 +116,6 @@ class LabelSetMetrics:
 
 
 def _label_mask(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
-    """Return a bool mask of the labels of each row, with the shape of `scores`."""
     is_label = np.zeros(scores.shape, bool)
     if len(rows.label_indptr):
         ends = rows.label_indptr[begin : begin + len(scores) + 1]
@@ -130,7 +133,7 @@ def _ranking_loss(scores: np.ndarray, is_label: np.ndarray) -> float:
     n_labels = is_label.sum(axis=1)
     n_non_labels = scores.shape[1] - n_labels
     counted = np.flatnonzero((n_labels > 0) & (n_non_labels > 0))
-    # A label is ranked wrongly against each non-label up to the last class with the label's score.
+    # A label is ranked wrongly against each non-label whose score is at least as high.
     non_labels = np.cumsum(~is_label, axis=1, dtype=np.int32)
     is_last = np.ones(scores.shape, bool)
     np.not_equal(scores[:, :-1], scores[:, 1:], out=is_last[:, :-1])

@@ -1,4 +1,4 @@
-"""Prediction for data of any size, read in blocks; labels are returned or written to a file."""
+"""Predict labels for data of any size, read in blocks, and return them or write them to a file."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _UNNAMED = ""
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Predictions(Readable):
-    """Best classes of each row, best first; the first class wins a tie.
+    """Best classes of each row, best first; ties are broken in favour of the first class.
 
-    With a threshold, the number of classes varies by row, and each row is an array of shape (n_labels,).
+    With a threshold, the number of classes varies by row, so each row has its own array of shape (n_labels,).
 
     Attributes
     ----------
     n : int
         Number of rows.
     labels : ndarray, shape (n, top_k), or list of n arrays, or None
-        Labels in the type of `Model.classes_`; None if written to a file.
+        Labels of the same type as `Model.classes_`; None if written to a file.
     scores : ndarray, shape (n, top_k), or list of n arrays, or None
-        Scores in the model's dtype, or float64 probabilities with `proba`; None if written to a file.
+        Scores with the model's dtype, or float64 probabilities with `proba`; None if written to a file.
     evidence : list of n lists of (str or int, float), or None
-        With `explain`, the features that contribute most to the margin of each row, with their shares of the
-        margin, largest first; None if written to a file.
+        Features that contribute most to the margin of each row, with their shares of the margin, largest
+        first; None if `explain` was not set, or if written to a file.
     out : Path or None
-        Output file.
+        Path of the output file; None if the predictions were returned or written to an open file.
     """
 
     n: int
@@ -92,58 +92,58 @@ def predict(
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
 
-    With `out`, no predictions are kept, so memory is bounded for any number of rows.
+    With `out`, predictions are not kept in memory, so memory use does not grow with the number of rows.
 
     Parameters
     ----------
     model : Model or path
         Model, or path of its run directory or model folder.
     data : path, Store, iterable of Rows, matrix, or several of these
-        Data to score: a store, AnnData (also file-backed), or a file that `convert` takes, which are read in
-        blocks; blocks of rows, or pairs of a block and its row names; or anything that `Model.predict` takes,
-        such as strings. Blocks have the features before the transforms. Labels are ignored. Several inputs
-        are a list of paths, or a mapping of names to data. For a model of hashed text, a list of str contains
-        documents, unless one of the strings is an existing path.
+        Data to score: a store, AnnData (also file-backed) or a file that `convert` accepts, all of which are
+        read in blocks; an iterable of blocks of rows, or of pairs of a block and its row names; or anything
+        that `Model.predict` accepts, such as strings. Blocks contain untransformed features. Labels are
+        ignored. Pass several inputs as a list of paths, or as a mapping of names to data. If the model was
+        trained on hashed text, the strings in a list are documents, unless one of them is an existing path.
     out : path or text file, optional
-        Where to write the predictions. A file gets its name once it is complete. The suffixes ``.csv``,
+        Where to write the predictions. A file is renamed to `out` once it is complete. The suffixes ``.csv``,
         ``.tsv``, ``.jsonl`` and ``.parquet`` select a table with the columns ``row`` (row name, or number
         from 1), ``label``, ``score``, ``margin`` (score minus the largest other score) and, with `top_k`,
-        ``label_2``, ``score_2`` and so on. Several inputs add a first column ``file``; `proba` adds a
-        ``probability`` after each score. In ``.csv`` and ``.tsv``, an apostrophe precedes names that a
-        spreadsheet would run as formulas: names that begin with one of ``= + - @``, a tab or a line break and
-        are not numbers. Other output (``.txt``, no suffix, an open file) has a line of labels, separated by
-        tabs, for each row.
+        ``label_2``, ``score_2`` and so on. If there are several inputs, the first column is ``file``. With
+        `proba`, a ``probability`` follows each score. In ``.csv`` and ``.tsv``, an apostrophe precedes names
+        that a spreadsheet would run as formulas: names that begin with one of ``= + - @``, a tab or a line
+        break and are not numbers. Other output (``.txt``, no suffix, an open file) consists of one line of
+        tab-separated labels per row.
     top_k : int, optional
-        Maximum number of best classes per row, 1 or more. By default 1, or all with `threshold`.
+        Maximum number of classes to predict per row; by default 1, or all classes if `threshold` is set.
     threshold : float, optional
-        Score, or with `proba` probability, above which classes are predicted: any number of classes per row.
-        In text, a row without classes is an empty line.
+        Score above which a class is predicted, or probability if `proba` is set. A row may then have any
+        number of classes; in text, a row without classes is an empty line.
     unknown : float, optional
-        Accuracy, such as 0.95. Rows whose largest probability is below a threshold get `unknown_label`, with
-        the score and probability of the best class. The threshold is the smallest at which the calibration
-        rows (`streamsvm.calibrate`) have this accuracy.
+        Required accuracy, such as 0.95. Rows whose largest probability is below a threshold get
+        `unknown_label`, with the score and probability of the best class. The threshold is the smallest one
+        for which the other rows of the calibration data (see `streamsvm.calibrate`) reach this accuracy.
     unknown_label : object
         Label of unknown rows, written to files as text.
     scores : bool
-        Whether the score follows each label in the lines of `out`.
+        Whether to write the score after each label in text output.
     proba : bool
         Whether to return probabilities (`Model.predict_proba`) instead of scores; tables contain both.
     explain : int, optional
         Maximum number of features to return as evidence for the first label of each row: the features with
         the largest positive shares of its margin. The share of a feature is its value after the transforms
         times the difference between its coefficients for the label and for the class with the largest other
-        score. The constant of ``bias`` and transitions are left out. Features are identified by name, or by
+        score. The ``bias`` constant and transitions are left out. Features are identified by name, or by
         number as in LIBSVM text; columns of ``hash`` are numbered from 0. Features of hashed text are named
-        by the row's n-grams, joined by " + " if hashes collide. The last column of tables is ``evidence``,
-        text or, in ``.jsonl``, pairs; lines have a last field.
+        by the row's n-grams, joined by " + " if hashes collide. The evidence is the last column of tables, as
+        text or, in ``.jsonl``, as pairs, and the last field of text lines.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
         As `ScoringSettings` declares them.
     groups : array_like, shape (n,), or str, optional
-        Group of each row of a matrix, for a sequence model: see `streamsvm.fit`. Stores contain groups.
+        Group of each row of a matrix, for a sequence model; see `streamsvm.fit`. Stores contain groups.
     force : bool
-        Whether to replace the file `out`.
+        Whether to replace an existing file `out`.
     workers : int, optional
         Number of scoring threads; by default the number of processors.
     progress : bool or callable, optional
@@ -152,18 +152,18 @@ def predict(
     Raises
     ------
     ModelError, FeatureError, StoreError, InputError
-        If the model or data cannot be read, the data does not fit the model, or a value or score is not
-        finite. If the model lacks probabilities or a threshold for `unknown`, or `out` may not be replaced.
+        If the model or data cannot be read, the data does not fit the model, a value or score is not finite,
+        the model has no probabilities or no threshold for `unknown`, or `out` exists and `force` is False.
     SettingsError
-        If `top_k`, `threshold`, `unknown`, `explain` or `memory` is not valid, or `explain` is combined with
-        `threshold`, or `unknown` with several labels per row.
+        If `top_k`, `threshold`, `unknown`, `explain` or `memory` is invalid, if `explain` is combined with
+        `threshold`, or if `unknown` is combined with several labels per row.
     PlanError
-        If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+        If the longest row does not fit into the memory budget; `PlanError.needed_memory` is sufficient.
 
     Warns
     -----
     StreamsvmWarning
-        If the model does not know features or categories of the data, or the data lacks feature names.
+        If the data contains features or categories that the model does not know, or has no feature names.
     """
     model, memory = as_model(model), parse_size(memory)
     if threshold is not None:
@@ -175,7 +175,7 @@ def predict(
     if explain is not None and any(transform.name == "fourier" for transform in model.transforms):
         raise wrong_setting("explain", "does not apply to models with the random features of fourier")
     if explain is not None and threshold is not None:
-        raise wrong_setting("explain", "is for one label per row, so leave threshold out")
+        raise wrong_setting("explain", "applies only to one label per row; leave threshold out")
     # A feature of evidence takes a few hundred bytes, a score 4 or 8 bytes.
     piece_bytes = memory // (32 if explain is None else 512 * checks.whole(1).checked("explain", explain))
     sources = _by_name(data, texts=model.takes_texts)
@@ -191,7 +191,7 @@ def predict(
     if proba:
         model.check_probabilities()
     if (unknown is not None or model.transitions_ is not None) and (top_k > 1 or threshold is not None):
-        problem = "gives several labels per row, but the setting unknown and sequence models allow one"
+        problem = "gives several labels per row, but the setting unknown and sequence models allow only one"
         raise wrong_setting("top_k" if threshold is None else "threshold", problem)
     workers, options = count_workers(workers), ScoringSettings(**settings)
     best = _Best(model, top_k, threshold, proba=proba, margins=is_table(out))
@@ -237,8 +237,6 @@ def predict(
 
 @dataclasses.dataclass(frozen=True)
 class _Best:
-    """Selection of the best classes of each row; `proba` and `margins` add arrays to batches."""
-
     model: Model
     top_k: int
     threshold: float | None
@@ -290,7 +288,7 @@ class _InMemory:
 
 
 def _margins(scores: np.ndarray, codes: np.ndarray, best_scores: np.ndarray) -> np.ndarray:
-    """Subtract the largest other score from the score of the first of `codes`: (n,); NaN with one class."""
+    """Return the score of the first of `codes` minus the largest other score; NaN if there is one class."""
     if scores.shape[1] == 1:
         return np.full(len(scores), np.nan)
     other_scores = scores.copy()
@@ -299,7 +297,7 @@ def _margins(scores: np.ndarray, codes: np.ndarray, best_scores: np.ndarray) -> 
 
 
 def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
-    """Map display names to inputs, or "" to a single input in memory; `texts` allows a list of documents."""
+    """Return inputs by display name, "" for a single input in memory; `texts` allows a list of documents."""
     if isinstance(data, Mapping):
         return dict(data)
     if isinstance(data, str | os.PathLike):
@@ -308,7 +306,7 @@ def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
     if several and not (texts and all(isinstance(x, str) and not os.path.exists(x) for x in data)):
         sources = {str(path): path for path in data}
         if len(sources) < len(data):
-            raise SettingsError("data names the same file twice", setting="data")
+            raise SettingsError("data contains the same file twice; name each file once", setting="data")
         return sources
     return {_UNNAMED: data}
 

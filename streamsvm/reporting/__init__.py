@@ -1,1 +1,1 @@
-"""HTML report of a run: history, page and template."""
+"""HTML reports of runs."""

@@ -1,4 +1,4 @@
-"""Training history of a run, read from ``metrics.jsonl``."""
+"""Read the training history of a run from ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from streamsvm.run.directory import RunDir
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """Settings and reports of a run, in order, with notes about damaged files."""
+    """Settings of a run, its reports in order, and notes about damaged files."""
 
     name: str
     settings: dict[str, Any]
-    rows: list[dict[str, Any]]  # reports on rows, within the first pass or over a stream
-    passes: list[dict[str, Any]]  # reports on passes, each with its number as ``pass``
+    rows: list[dict[str, Any]]  # reports within the first pass, or within a stream
+    passes: list[dict[str, Any]]  # one report per pass, whose number is ``pass``
     notes: list[str]
 
 
 def history_of(run: Any) -> History:
     """Return the history of a run directory, `FitResult`, `OnlineResult`, or model with a result.
 
-    Raises `RunError` if there is no run, or its ``run.json`` is damaged.
+    Raises `RunError` if `run` is none of these, or if its ``run.json`` is damaged.
     """
     if isinstance(run, History):
         return run
@@ -44,7 +44,7 @@ def history_of(run: Any) -> History:
 
 
 def read_history(path: Path) -> History:
-    """Read the history of a run directory, which may be in use; damaged lines only add a note."""
+    """Read the history of a run directory, which may be in use; skip damaged lines, and add a note."""
     run = RunDir(path)
     settings, notes, lines = run.read_settings()["settings"], [], []
     try:
@@ -60,7 +60,6 @@ def read_history(path: Path) -> History:
 
 
 def _history(name: str, settings: Any, lines: list[dict[str, Any]], notes: list[str]) -> History:
-    """Group report lines by event; if a pass was repeated, its last line is used."""
     pass_lines = [line for line in lines if line.get("event") == "pass" and isinstance(line.get("pass"), int)]
     passes = {line["pass"]: line for line in pass_lines}
     rows = [line for line in lines if line.get("event") == "rows"]
@@ -89,7 +88,7 @@ def points(records: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], 
 def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of the pass that produced the model, or of the last pass if `model` is empty.
 
-    `model` is the record ``model.json``. Figures that were not measured are None.
+    `model` is the content of ``model.json``. Figures that were not measured are None.
     """
     last_pass = model.get("passes", math.inf)
     passes = [each for each in with_seconds(history.passes) if each["pass"] <= last_pass]
@@ -109,7 +108,7 @@ def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_seconds(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add ``trained_seconds``, the training time so far without measuring gaps; NaN after a missing pass."""
+    """Add ``trained_seconds``, the training time without gap measurements; NaN after a missing pass."""
     total, result = 0.0, []
     for expected, record in enumerate(passes, 1):
         seconds = number(record, "seconds")

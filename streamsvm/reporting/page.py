@@ -1,4 +1,4 @@
-"""HTML report of a run: one page with results, curves, classes and settings."""
+"""Write the HTML report of a run, a page with results, curves, classes and settings."""
 
 from __future__ import annotations
 
@@ -59,28 +59,30 @@ def report(
 ) -> Path:
     """Write a report of a run as one self-contained HTML page; return the path of the file.
 
-    The page has figures for the model and for each pass, curves of gap, objective and accuracy, and the
-    settings. Held-out data adds the accuracy of each class, the accuracy of rows above each probability, and
-    the confusion matrix. The run may be unfinished. The same run always gives the same bytes.
+    The page shows figures for the model and for each pass, curves of the gap, objective and accuracy, and the
+    settings. With held-out data, it also shows the classes with the lowest F1, the accuracy of the rows above
+    each probability, and the confusion matrix. The run may be unfinished. Reports of the same run are
+    identical, byte for byte.
 
     Parameters
     ----------
     run : path of a run directory
     out : path, optional
-        Output file; by default ``report.html`` in the run directory, which is replaced.
-    data, memory : as for `streamsvm.evaluate`
-        Held-out data, by default the validation store of the run; memory budget.
+        Output file. By default, ``report.html`` in the run directory is written or replaced.
+    data : as for `streamsvm.evaluate`, optional
+        Held-out data; by default the validation store of the run.
+    memory : as for `streamsvm.evaluate`
     **settings
         As `ScoringSettings` declares them.
     force : bool
-        Whether to replace `out`.
+        Whether to replace an existing file `out`.
 
     Raises
     ------
     RunError
-        If there is no run, ``run.json`` is damaged, or `out` cannot be written or exists without `force`.
+        If there is no run, if ``run.json`` is damaged, or if `out` cannot be written or may not be replaced.
     ModelError, FeatureError, StoreError, InputError
-        If `data` is not None, and the run has no model, or the data cannot be read or does not fit the model.
+        If `data` is passed, but the run has no model, or the data cannot be read or does not fit the model.
     StreamsvmError
         If matplotlib is not installed.
     """
@@ -113,7 +115,7 @@ def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any])
                 history.notes.append(f"the validation store {path} has changed since the run began")
             return evaluate(run.path, store, memory=options["memory"])
     except StreamsvmError as error:
-        history.notes.append(f"the validation store cannot be scored: {error.message.problem}")
+        history.notes.append(f"the model cannot be evaluated on {path}: {error.message.problem}")
     return None
 
 
@@ -155,8 +157,8 @@ def _reports(records: list[dict[str, Any]]) -> str:
 def _classes(evaluation: _Evaluation | None) -> str:
     if evaluation is None or (counts := evaluation.counts) is None:
         return (
-            "<p>Accuracies of classes need a model, and held-out data with predicted labels: the validation "
-            "store of the run, or data passed to the report.</p>"
+            "<p>The table of classes needs a model that predicts labels, and held-out data: either the "
+            "validation store of the run, or data passed to the report.</p>"
         )
     worst = counts.worst()
     shown = worst[:_MAX_ROWS]
@@ -174,7 +176,6 @@ def _classes(evaluation: _Evaluation | None) -> str:
 
 
 def _svg(title: str, draw: Callable[..., Any], of: Any, size: tuple[float, float] = (3.9, 2.9)) -> str:
-    """Draw a plot as SVG; return an empty string if the figures for it are missing."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -190,4 +191,4 @@ def _svg(title: str, draw: Callable[..., Any], of: Any, size: tuple[float, float
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = buffer.getvalue()
-    return re.sub('<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # plots on one page would share ids
+    return re.sub('<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # ids must be unique on a page

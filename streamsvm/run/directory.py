@@ -1,4 +1,4 @@
-"""Run directory: file names, the content of ``run.json``, and the writer's lock."""
+"""Manage a run directory: its file names, its ``run.json``, and the lock of the writing process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _CHANGEABLE = {
 
 
 class RunDir:
-    """Paths of the files and folders in a run directory, which need not exist, and the state of its lock.
+    """Paths of the files and folders of a run, which need not exist, and the state of its lock.
 
     `data` and `valid` are stores that the run converted from other files. `cache` is the default folder for
-    local copies of remote data. `mark` is a file, in a run that was moved to `replaced`, that names the new
-    run. `identity` is the digest that distinguishes runs, once ``run.json`` is read or written.
+    local copies of remote data. If the run was moved to `replaced`, the file `mark` in it names the new run.
+    `identity` is the digest that distinguishes runs; it is set when ``run.json`` is read or written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -73,7 +73,7 @@ class RunDir:
         return [path for path in self.path.iterdir() if format.is_state(path.name)]
 
     def owns(self, name: str) -> bool:
-        """Return True if a run may contain a file or folder of this name."""
+        """Return True if a run may contain a file or folder with this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
         names = {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY}
         is_temporary = any(durable.is_temporary(name, store) for store in self.stores())
@@ -170,7 +170,7 @@ class RunDir:
         self.remove_replaced()
 
     def read_settings(self) -> dict[str, Any]:
-        """Read ``run.json``; raise `RunError` if it is missing, is damaged, or has another version."""
+        """Read ``run.json``; raise `RunError` if it is missing or damaged, or has another version."""
         try:
             record = format.read_sealed(self.settings, RunError, Remedy("fit again"))
         except FileNotFoundError:
@@ -241,7 +241,7 @@ def locked(run: RunDir) -> Iterator[None]:
 
 
 def check_place(run: RunDir) -> None:
-    """Raise `RunError` if the run's folder cannot be created or written; called before data are read."""
+    """Raise `RunError` if the run's folder cannot be created or written; called before data is read."""
     folder = run.path if os.path.lexists(run.path) else run.path.parent
     if not folder.exists():
         raise RunError(f"{run.path}: the folder {folder} does not exist; create it first")
@@ -254,7 +254,7 @@ def check_place(run: RunDir) -> None:
 def replacing(
     run: RunDir, paths: Iterable[str | os.PathLike[str] | None], *, force: bool
 ) -> Iterator[RunDir]:
-    """Add a note on the older run to errors; raise `RunError` if `force` would move an input in `paths`."""
+    """Add a note about the older run to errors; raise `RunError` if `force` would move one of `paths`."""
     if force and (run.model.exists() or run.has_commit):
         for path in (Path(absolute(path)) for path in paths if path is not None):
             if any(Path(absolute(each)) in (path, *path.parents) for each in (run.path, run.replaced)):
@@ -263,7 +263,7 @@ def replacing(
         yield run
     except BaseException as error:
         if run.replaces and not run.model.exists():
-            error.add_note(f"the older run is in {run.replaced} until the new run has a model")
+            error.add_note(f"the older run remains in {run.replaced} until the new run has a model")
         raise
 
 
@@ -272,8 +272,9 @@ def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None
     """Create the folder of a new run, unless it exists, and hold its lock; delete nothing.
 
     With `force`, an existing run with a model or a commit is moved aside. Raises `RunError` if the folder
-    cannot be created, contains other files, or is in use by another process. Without `force`, an existing
-    run also raises `RunError`, and so does a run that is being tuned, unless `by_tune`.
+    cannot be created, contains other files, or is in use by another process. Without `force`, also raises
+    `RunError` if there is a run already, if an older run was being replaced, or if the run is being tuned
+    (unless `by_tune`).
     """
     check_place(run)
     _make_folder(run)
@@ -281,7 +282,7 @@ def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None
     foreign = [name for name in names if not run.owns(name)]
     if foreign or (names and run.lock.name not in names):  # the lock is the first file of a run
         raise RunError(
-            f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
+            f"{run.path} contains other files ({(foreign or names)[0]}); choose a new folder for the run"
         )
     if force and not run.is_locked and (run.model.exists() or run.has_commit):
         with locked(run):
@@ -310,7 +311,10 @@ def _make_folder(run: RunDir) -> None:
 def claimed(
     run: RunDir, *, force: bool, by_tune: bool = False, kept: Collection[Path] = ()
 ) -> Iterator[None]:
-    """Enter a run like `entered`; delete all but `kept`, the cache and, without `force`, files of `tune`."""
+    """Enter a run like `entered`, and delete its old files.
+
+    Files in `kept`, the cache and, unless `force` is set, the files of `streamsvm.tune` are not deleted.
+    """
     with entered(run, force=force, by_tune=by_tune):
         tuning = () if force else (run.tuning, run.tuned, run.trials)
         run.clear([run.cache, *tuning, *kept])

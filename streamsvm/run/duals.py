@@ -1,4 +1,4 @@
-"""Duals of a pass, in memory and in files; each file has duals of one block of rows.
+"""Store the duals of a pass in memory and in files; each file contains duals of one block of rows.
 
 A file consists of the numbers of rows and of duals (int64), the rows (int32, in any order, relative to the
 first row of the block), counts (int32, duals per row), values (float32 or float64) and ids (uint8, uint16 or
@@ -33,11 +33,9 @@ from streamsvm.run.sums import FileSum, mapped, write_summed
 
 
 class DualFormat(NamedTuple):
-    """Storage format of the duals of rows."""
-
     values_dtype: np.dtype
     ids_dtype: np.dtype
-    n_ids: int = 1  # exclusive upper limit of the ids, which usually are classes
+    n_ids: int = 1  # exclusive upper limit of the ids, which are usually classes
     max_duals: int = 1  # maximum number of non-zero duals per row (see `Loss`)
     distinct_ids: bool = True
 
@@ -56,7 +54,7 @@ class DualFormat(NamedTuple):
 
 
 class DualFile(NamedTuple):
-    """File of duals: number `part` of the files of the block that begins with row `first`."""
+    """File of duals: number `part` among the files of the block that begins with row `first`."""
 
     first: Count
     part: Count
@@ -64,10 +62,10 @@ class DualFile(NamedTuple):
 
 
 class PassDuals:
-    """Duals of one pass: blocks are appended, and the next pass reads them.
+    """Duals of one pass, which are appended block by block and read by the next pass.
 
-    Without `run`, all duals stay in memory. `files` are committed files. Duals are written to files at a
-    commit, and when they take more than `held_bytes` of memory.
+    `files` are the committed files. Without `run`, all duals stay in memory. Otherwise, they are written to
+    files at a commit, and whenever they take more than `held_bytes` of memory.
     """
 
     def __init__(
@@ -105,9 +103,9 @@ class PassDuals:
         self._matrices[first] = duals
 
     def matrix(self, first: int, n_rows: int) -> np.ndarray | None:
-        """Return the duals of `n_rows` rows, starting at `first`, as one matrix joined from all their blocks.
+        """Return the duals of `n_rows` rows, starting at row `first`, as one matrix joined from all blocks.
 
-        If a row has no matrix, convert all matrices to lists, which `segment` reads, and return None.
+        If some of the rows have no matrix, convert all matrices to lists for `segment`, and return None.
         """
         parts = [each for _, each in _between(self._matrices, first, n_rows)]
         if len(parts) > 1 and sum(map(len, parts)) == n_rows:
@@ -120,16 +118,16 @@ class PassDuals:
         return None
 
     def segment(self, first: int, n_rows: int) -> OldDuals:
-        """Return the duals of `n_rows` rows, starting at `first`: copies, or views of a single file.
+        """Return the duals of `n_rows` rows, starting at row `first`, as copies or as views of a single file.
 
-        Raises `RunError` if a file is damaged, or its numbers would make kernels access memory out of bounds.
+        Raises `RunError` if a file is damaged, or if its numbers would make kernels access invalid memory.
         """
         files, pending = _between(self._files, first, n_rows), _between(self._pending, first, n_rows)
         parts = [(begin, self._read(file, first + n_rows)) for begin, group in files for file in group]
         parts += [(begin, duals) for begin, group in pending for duals in group]
         shifted = [duals._replace(rows=duals.rows + np.int32(begin - first)) for begin, duals in parts]
         old = joined(shifted or [RowDuals.of_buffer(self._format.new_buffer(0, 0))]).in_block(n_rows)
-        # The first call, without rows, loads the kernel before training starts.
+        # The first call is made without rows, to load the kernel before training starts.
         scratch = np.zeros(self._format.n_ids, np.int64)
         if self._run is not None and self._format.distinct_ids and repeats_class(old, scratch):
             problem = f"the duals of pass {self._pass} from row {first} are damaged: a row has a class twice"
@@ -137,7 +135,7 @@ class PassDuals:
         return old
 
     def commit(self) -> tuple[DualFile, ...]:
-        """Write and sync all duals, and return all files; their names are not yet durable."""
+        """Write and sync all duals, and return all files; the caller must sync the folder."""
         self._list_matrices()
         self._write_pending()
         for path in self._unsynced:

@@ -1,4 +1,4 @@
-"""Storage of duals, commits, metrics and the model: a run directory, or memory."""
+"""Store duals, commits, metrics and the model in a run directory or in memory."""
 
 from __future__ import annotations
 
@@ -25,25 +25,18 @@ from streamsvm.transforms import Transform, records_of
 
 
 class RunFiles:
-    """Storage of a training: a run directory locked by this process, or memory if `run` is None.
+    """Storage of a training run: a directory locked by this process, or memory if `run` is None.
 
-    Commits are made to a run directory, at the interval `every`. `held_bytes` is the memory for the duals of
-    two passes, and for a joined copy of one pass. Duals that fit are written only by commits.
-
-    Attributes
-    ----------
-    checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
-        Number of commits, their duration, and the bytes of weights that they wrote.
-    warnings : list of str
-        Repairs during recovery.
-    model : Model or None
-        Model kept in memory by `save_model`.
+    `every` is the interval between commits to a run directory. `held_bytes` limits the memory for the duals
+    of two passes and a joined copy of one pass. Duals that fit are written to files only by commits.
+    `warnings` lists lost data, and a calibration that was not kept. `model` is the model that `save_model`
+    keeps if there is no directory.
     """
 
     model: Model | None = None
     checkpoints = 0
     checkpoint_seconds = 0.0
-    checkpoint_bytes = 0
+    checkpoint_bytes = 0  # total size of the weights that commits wrote
 
     def __init__(
         self, duals: DualFormat, run: RunDir | None = None, every: Interval | None = None, held_bytes: int = 0
@@ -59,7 +52,7 @@ class RunFiles:
         self._lines: list[bytes] = []
 
     def recover(self) -> RunPosition | None:
-        """Truncate the files to the last commit, and return its position; None before the first commit."""
+        """Restore the files to the last commit, and return its position; None if nothing was committed."""
         if self.run is None:
             return None
         position, self.warnings = recover(self.run)
@@ -76,7 +69,7 @@ class RunFiles:
         return self.new_duals(position, pass_number)
 
     def new_duals(self, position: RunPosition, pass_number: int) -> PassDuals:
-        """Return the duals of a pass for appending; initially, they consist of the files in `position`."""
+        """Return the duals of a pass for appending; at first, they are those of the files in `position`."""
         if pass_number not in self._duals:
             files = position.duals.get(pass_number, ())
             self._duals[pass_number] = PassDuals(self._format, self.run, pass_number, files, self._held_bytes)
@@ -100,7 +93,7 @@ class RunFiles:
         return position
 
     def prune(self, position: RunPosition) -> None:
-        """Delete files of duals that neither the last commit nor `position` needs."""
+        """Delete files of duals and weights that neither the last commit nor `position` needs."""
         if self.run is not None and any(position.duals.values()):
             prune(self.run, position, self._committed)
 
@@ -108,13 +101,13 @@ class RunFiles:
         finite_json(self.path, numbers)
 
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
-        """Keep a metrics line for the next commit, and return the position that includes it."""
+        """Add a metrics line to the next commit, and return the position that includes it."""
         line = finite_json(self.path, record).encode() + b"\n"
         self._lines.append(line)
         return dataclasses.replace(position, metrics_length=position.metrics_length + len(line))
 
     def write_metrics(self, length: int) -> None:
-        """Append the kept lines to the metrics file, which then has `length` bytes, and sync it."""
+        """Append the pending lines to the metrics file, which then has `length` bytes, and sync it."""
         if self.run is None:
             return
         if lines := b"".join(self._lines):
@@ -138,7 +131,7 @@ class RunFiles:
         """Save the model, and delete duals, weights and other files that are no longer needed.
 
         See `streamsvm.model.serialization.save_model` for the parameters. `saved` is called with the model's
-        folder before files are deleted, because that can take minutes. Returns the folder, or "" in memory.
+        folder before the deletion, which can take minutes. Returns the folder, or "" in memory.
         """
         if self.run is None:
             coef, transforms = coefficients.stored(), transforms or ()
@@ -155,7 +148,7 @@ class RunFiles:
         return str(folder)
 
     def _keep_calibration(self, model: Path, folder: Path) -> None:
-        """Copy the calibration of the old model to the new model, or warn if their coefficients differ."""
+        """Copy the calibration of the old model to the new one; warn if their coefficients differ."""
         old, new = saved_record(model), saved_record(folder)
         if format.TEMPERATURE not in old:
             return

@@ -14,8 +14,8 @@ from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.model.serialization import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
 
-# Time unit of the average (see `Weights`). The length of a stream is not needed: row t adds (t / unit)² times
-# its weight change to the average delta. Float32 holds this factor and its inverse up to t = 2**45.
+# Time unit of the average (see `Weights`). The length of a stream need not be known: row t adds (t / unit)²
+# times its weight change to the average delta. Float32 can hold this factor and its inverse up to t = 2**45.
 TIME_UNIT = 2.0**20
 
 _COPIED_BYTES = 2**24
@@ -24,13 +24,13 @@ _COPIED_BYTES = 2**24
 class GrowingWeights(DenseWeights):
     """Weights and their average delta (see `Weights`) in memory-mapped files that grow.
 
-    The files are longer than needed, and sparse, so features whose weights never changed take no disk space.
-    A new class takes one of the padding columns, which are zero. If no padding column is left, the files are
+    The files are longer than needed, but sparse: features whose weights never changed take no disk space. A
+    new class takes one of the padding columns, which are zero. If no padding column is left, the files are
     rewritten, usually with twice as many columns.
 
-    `shape` is the initial number of features and columns; 0 columns means the minimum. `paths` are the files
-    of the weights and of the average delta; existing files are replaced. Raises `PlanError` if the weights
-    exceed the maximum size of a file, or the disk lacks room for their model.
+    `shape` is the initial number of features and of columns; 0 columns stands for the minimum. `paths` are
+    the files of the weights and of the average delta; existing files are replaced. Raises `PlanError` if the
+    weights exceed the maximum size of a file, or if the disk has no room for the model.
     """
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype, paths: tuple[Path, Path]) -> None:
@@ -84,13 +84,11 @@ class GrowingWeights(DenseWeights):
         check_room(self._paths[0].parent, size, n_features, n_classes)
 
     def _map(self, shape: tuple[int, int]) -> None:
-        """Map the files, extended to `shape` with zeros that take no disk space."""
         current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._paths)
         self.weights = Weights(current, delta, TIME_UNIT)
         self._is_reserved = 512 * os.stat(self._paths[0]).st_blocks >= current.nbytes
 
     def _add_columns(self, columns: int) -> None:
-        """Rewrite the files with `columns` columns, skipping rows of zeros."""
         shape = (self._n_features, columns)
         for path, old in zip(self._paths, self.weights[:2], strict=True):
             path.unlink()  # the old mapping stays valid

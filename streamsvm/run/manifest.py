@@ -2,8 +2,8 @@
 
 A commit is the manifest ``commit.json``, which is written to a temporary file, synced, and renamed as the
 last step. The manifest names its run, and the files of duals and weights with their lengths and checksums.
-These files are synced first, and their names do not occur in the previous manifest. Files without an entry
-are never read. Files of the previous commit are deleted after the rename.
+These files are synced first, and new files never have names that occur in the previous manifest. Files
+without an entry are never read. Files that are no longer needed are deleted after the rename.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ class RunPosition:
     """Progress of a run, with all state that resuming depends on."""
 
     passes_done: int = 0
-    blocks_done: int = 0  # blocks trained so far in the next pass; the pass is reported after all blocks
+    blocks_done: int = 0  # blocks trained in the unfinished pass; a pass is finished when it is reported
     tally: tuple[float, ...] = (0.0,) * N_TALLIES  # sums over the current pass (see `kernels.tally`)
     history: tuple[dict[str, Any], ...] = ()
     duals: dict[int, tuple[DualFile, ...]] = dataclasses.field(default_factory=dict)
     weights: FileSum | None = None  # file of the weights; None before the first commit
-    weights_number: int = 0  # number of that file, which increases from commit to commit
+    weights_number: int = 0  # number of that file, which increases with each commit
     weights_shape: tuple[int, int] = (0, 0)
     metrics_length: int = 0
-    dual_scale: float = 1.0  # factor by which the next pass multiplied the weights and duals of the last pass
+    dual_scale: float = 1.0  # factor that the unfinished pass applied to weights and duals of the last pass
     start: float = 0.0  # initial dual of every row, divided by the cost of the row
-    average_pass: int = 0  # last pass at which an average was started; 0 if none
+    average_pass: int = 0  # last pass in which an average was started; 0 if none
     seconds: float = 0.0
     pass_seconds: float = 0.0
-    reported: tuple[int, int] = (0, 0)  # rows, and correct predictions, at a stream's last line of metrics
+    reported: tuple[int, int] = (0, 0)  # numbers of rows and correct predictions, at a stream's last report
     stream: StreamPosition | None = None
 
 
 def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPosition:
     """Commit `position` and the weights, and return the position with the file of the weights.
 
-    The caller has synced the files of duals, and the metrics up to their length in `position`. If a commit
-    fails, the previous commit stays valid. Raises `RunError` if a number in `position` is not finite, or the
-    manifest is too large, and `OSError` if a file cannot be written.
+    The caller must have synced the files of duals, and the metrics up to the length in `position`. If a
+    commit fails, the previous commit stays valid. Raises `RunError` if a number in `position` is not finite,
+    or the manifest is too large, and `OSError` if a file cannot be written.
     """
     number = position.weights_number + 1
     while os.path.lexists(path := run.committed_weights(number)):
@@ -89,10 +89,10 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPos
 
 
 def finite_json(path: Path | None, numbers: Any, *, seal: bool = False) -> str:
-    """Encode as JSON, with a checksum if `seal`; raise `RunError` if a number is infinite or NaN."""
+    """Encode as JSON, with a checksum if `seal` is True; raise `RunError` if a number is infinite or NaN."""
     try:
         return json.dumps(format.sealed(numbers) if seal else numbers, allow_nan=False)
-    except ValueError:  # infinity or NaN, which JSON lacks
+    except ValueError:  # JSON has no infinity and no NaN
         remedy = "scale the values of the data to about 1, or lower C"
         if path is None:
             raise RunError("the objective is no longer finite", remedy=Remedy(remedy)) from None
@@ -118,14 +118,14 @@ def _files_of(run: RunDir, position: RunPosition) -> Iterator[tuple[Path, FileSu
 def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
     """Restore the run's files to the last commit, and return its position and warnings about lost data.
 
-    The position is None if nothing was committed; the run then starts from the beginning. If metrics are
-    missing, the file is truncated to whole lines. Raises `RunError` if the commit is damaged or unreadable.
+    The position is None if nothing was committed; the run then starts from the beginning. If metrics were
+    lost, the file is truncated to complete lines. Raises `RunError` if the commit is damaged or unreadable.
     """
     if not run.has_commit:
         durable.remove(run.metrics)
         prune(run)
         # A model implies that there were commits.
-        return None, [f"the commits of {run.path} are missing; it restarted"] if run.model.exists() else []
+        return None, [f"{run.path} has lost its commits; training restarts"] if run.model.exists() else []
     try:
         position = read_commit(run)
     except RunError as error:
@@ -147,7 +147,7 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
 def read_commit(run: RunDir, *, verify: bool = True) -> RunPosition:
     """Return the committed position after checking the manifest and, if `verify`, the files that it names.
 
-    Raises `RunError` for any damage, and `OSError` if the operating system cannot read an existing file.
+    Raises `RunError` if anything is damaged or missing, and `OSError` if an existing file cannot be read.
     """
     path = run.commit
     try:

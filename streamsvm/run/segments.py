@@ -1,4 +1,4 @@
-"""File format of committed weights: segments, which are runs of non-zero pages of the arrays."""
+"""Write and read committed weights as segments, which are runs of non-zero pages of the arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADER = 3  # int64 numbers before a segment: array number, first element, lengt
 
 
 def pieces(array: np.ndarray, path: Path | None) -> Iterator[slice]:
-    """Yield slices of the elements of an array, skipping holes in the file that it is mapped from."""
+    """Yield slices of the flattened array, skipping holes in the file from which the array is mapped."""
     for begin, end in _data(path, array.nbytes):
         for at in range(begin, end, _PIECE_BYTES):
             yield slice(at // array.itemsize, min(at + _PIECE_BYTES, end) // array.itemsize)
@@ -60,7 +60,7 @@ def rows_in_use(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> np.ndarray:
 
 
 def state_of(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> Iterator[np.ndarray]:
-    """Yield a header and the elements of each segment."""
+    """Yield the header and the elements of each segment."""
     for number, (array, path) in enumerate(arrays):
         flat, page = array.reshape(-1), PAGE_BYTES // array.itemsize
         for part in pieces(array, path):
@@ -75,7 +75,7 @@ def state_of(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> Iterator[np.nd
 
 
 def restore_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
-    """Read the segments of a file with a verified checksum into arrays of zeros."""
+    """Read the segments of a file, whose checksum was verified, into arrays of zeros."""
     with durable.named(path), durable.open_file(path) as file:
         while header := file.read(8 * HEADER):
             segment = _destination(path, header, arrays)

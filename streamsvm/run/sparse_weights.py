@@ -1,9 +1,10 @@
-"""Weights with a sparse row per feature, for very many classes.
+"""Weights with a sparse row for each feature, for very many classes.
 
-A feature that occurs in c rows has at most c * (duals of a row + 1) non-zero weights: 2,000 of 17,000 if c is
-200 and a row has 9 duals. In a matrix, these weights would be spread over nearly every page of the feature's
-row, and each visit of a row would process thousands of zeros. A sparse row therefore stores only classes with
-non-zero weights, unless they are many (see `streamsvm.kernels.sparse_rows` and docs/measurements/engine.md).
+A feature that occurs in c rows has at most c * (duals of a row + 1) non-zero weights. If c is 200 and a row
+has 9 duals, these are 2,000 weights, even with 17,000 classes. In a matrix, they would be spread over nearly
+every page of the feature's row, and each visit of a row would process thousands of zeros. A sparse row
+therefore stores only classes with non-zero weights, unless there are many (see
+`streamsvm.kernels.sparse_rows` and docs/measurements/engine.md).
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ _PART_ENTRIES = 2**16
 
 
 class SparseWeights(WeightStorage):
-    """Weights as sparse rows in memory, or in a memory-mapped file if they outgrow it.
+    """Weights as sparse rows in memory or, if they outgrow it, in a memory-mapped file.
 
-    `columns` is the number of classes, padded to whole vectors, and `time_unit` is the time unit of the
-    average (see `Weights`), which can be kept if `average` is True. Rows that exceed `max_bytes` move to the
-    new file `path`, which is not used for resuming. Without `path`, memory is unlimited.
+    `columns` is the number of classes, padded to whole vectors. If `average` is True, an average can be kept,
+    with the time unit `time_unit` (see `Weights`). When the rows exceed `max_bytes`, they move to the new
+    file `path`, which is not used for resuming. Without `path`, memory is unlimited.
     """
 
     sparse_rows: SparseRows
@@ -67,7 +68,7 @@ class SparseWeights(WeightStorage):
 
     @staticmethod
     def size(n_features: int, columns: int) -> int:
-        """Return the bytes of memory besides the entries: extents and scratch arrays."""
+        """Return the size of the extents and scratch arrays in bytes, without the entries."""
         return n_features * 3 * 8 + 9 * columns
 
     @property
@@ -79,7 +80,7 @@ class SparseWeights(WeightStorage):
         self.reserve(n_features * self.sparse_rows.width * self._columns)  # as in `has_sparse_room`
 
     def reserve(self, n: int) -> None:
-        """Make room for `n` more elements of the pool."""
+        """Make room for `n` more elements in the pool."""
         old, used = self.sparse_rows.pool, int(self.sparse_rows.used[0])
         if (needed := used + n) <= len(old):
             return
@@ -107,9 +108,9 @@ class SparseWeights(WeightStorage):
         drop_negligible(self.sparse_rows, self._columns)
 
     def state(self) -> Iterator[np.ndarray]:
-        """Yield a header, row numbers, row sizes and entries, repeatedly for groups of rows.
+        """For each group of rows, yield a header, the row numbers, the row sizes and the entries.
 
-        An entry is a class, its weight and, with an average, its average delta.
+        An entry consists of a class, its weight and, if an average can be kept, its average delta.
         """
         rows = self.sparse_rows
         for numbers in _parts_of_rows(rows):
@@ -185,7 +186,7 @@ class _Spread:
 
 @kernel
 def spread_rows(sparse_rows, first, average_scale, spread):
-    """Write the weights, or average weights, of consecutive features from `first` to rows of `spread`."""
+    """Write the weights or average weights of the features starting at `first` to the rows of `spread`."""
     columns = spread.shape[1]
     scale = spread.dtype.type(average_scale)
     for r in range(len(spread)):
@@ -214,7 +215,7 @@ def gather_entries(sparse_rows, numbers, gathered):
 
 @kernel
 def scatter_entries(sparse_rows, numbers, sizes, gathered):
-    """Replace the entries of the sparse rows `numbers`; the pool must have room."""
+    """Replace the entries of the sparse rows `numbers`; the pool must have enough room."""
     at, columns = 0, len(sparse_rows.marks)
     for k in range(len(numbers)):
         f, size = numbers[k], sizes[k]

@@ -1,4 +1,4 @@
-"""Files with lengths and checksums, as a manifest records them."""
+"""Write and check files whose lengths and checksums are recorded in a manifest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FileSum(NamedTuple):
     crc32c: Count
 
     def check(self, path: Path) -> None:
-        """Raise `RunError` unless the file at `path` matches; `OSError` if it cannot be read."""
+        """Raise `RunError` if the file at `path` does not match, or `OSError` if it cannot be read."""
         crc = length = 0
         with durable.named(path), durable.open_file(path) as file:
             while piece := file.read(_PIECE_BYTES):

@@ -1,4 +1,4 @@
-"""Storage of the weights, in memory or in memory-mapped files that may be larger than memory."""
+"""Store the weights in memory, or in memory-mapped files that may be larger than memory."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def map_array(
     """Return an array of zeros mapped from the file `path`, or in memory if `path` is None.
 
     With ``fresh=False``, the file keeps its content and is only extended. Pages that stay zero take no disk
-    space. Some file systems (tmpfs) allocate pages on reading; there, the full size is reserved at once. If
-    the file exceeds memory, the operating system writes changed pages to disk over and over.
+    space. Some file systems (tmpfs) allocate pages even on reading; on these, the full size is reserved at
+    once. If the file is larger than memory, the operating system repeatedly writes changed pages to disk.
     """
     size = shape[0] * shape[1] * dtype.itemsize
     if path is None:
@@ -68,10 +68,10 @@ def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
 
 
 class WeightStorage:
-    """Base class of the storage of a learner's weights.
+    """Base class of storage for a learner's weights.
 
-    `weights` has the form that kernels take, and any method may replace it. `sparse_rows` is None if the
-    weights are a matrix. `work` records the work of cluster workers in the current pass.
+    `weights` is the form of the weights that kernels take; any method may replace it. `sparse_rows` is None
+    if the weights are a matrix. `work` records the work of cluster workers in the current pass.
     """
 
     weights: Weights
@@ -109,7 +109,7 @@ class WeightStorage:
     def restore(self, path: Path) -> None:
         """Read committed weights, whose checksum was verified, into weights of zeros.
 
-        Raises `RunError` for numbers that would make kernels access memory out of bounds.
+        Raises `RunError` if the file contains numbers that would make kernels access memory out of bounds.
         """
         raise NotImplementedError
 
@@ -117,22 +117,22 @@ class WeightStorage:
         """Raise `RunError` if the disk lacks room for the changes that a block of rows may make."""
 
     def squares(self, norm2: Callable[..., None], problem: Problem, average_scale: float) -> list[float]:
-        """Return ‖w‖² of each range of classes, for the last iterate or the average, computed by `norm2`."""
+        """Return ‖w‖² of each range of classes, for the last iterate or the average; `norm2` computes it."""
         sums = np.zeros(len(problem.ranges))
         norm2(self.weights, average_scale, self.sparse_rows, problem, sums)
         return sums.tolist()
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
-        """Return the coefficients of the last iterate (`average_scale` is None) or of the average."""
+        """Return the coefficients of the average, or of the last iterate if `average_scale` is None."""
         raise NotImplementedError
 
 
 class DenseWeights(WeightStorage):
     """Weights in a matrix of fixed shape, in memory or in memory-mapped files.
 
-    `shape` is (features, classes padded to whole vectors); `time_unit` is that of the average (`Weights`).
-    `paths` names the file of the weights; by default, they are in memory. An average can be kept, in memory,
-    if `average` is True.
+    `shape` is the number of features and the number of classes, padded to whole vectors. `time_unit` is the
+    time unit of the average (see `Weights`). `paths` contains the file of the weights, or is empty to keep
+    them in memory. If `average` is True, an average can be kept in memory.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class DenseWeights(WeightStorage):
     def scale(self, factor: float) -> None:
         for current, path in self._arrays()[:1]:
             flat = current.reshape(-1)
-            for part in pieces(current, path):  # zeros are not written, to keep holes of the file
+            for part in pieces(current, path):  # zeros are not written, to keep holes in the file
                 np.multiply(flat[part], flat.dtype.type(factor), out=flat[part], where=flat[part] != 0)
 
     def state(self) -> Iterator[np.ndarray]:
@@ -172,7 +172,7 @@ class DenseWeights(WeightStorage):
         restore_arrays(path, [array for array, _ in self._arrays()])
 
     def _arrays(self) -> list[tuple[np.ndarray, Path | None]]:
-        """Return the weights and, if any, their average's delta, each with its file."""
+        """Return the weights and, if there is one, the average delta, each with its file or None."""
         pairs = itertools.zip_longest(self.in_use[:2], self._paths)
         return [(array, path) for array, path in pairs if len(array)]
 
@@ -208,9 +208,9 @@ class DenseWeights(WeightStorage):
 def check_mapped(arrays: Iterable[tuple[Path, np.ndarray]], n_rows: int, max_bytes: int = 2**63) -> None:
     """Raise `RunError` unless the disk has room for writing `n_rows` more rows of each mapped file.
 
-    A page of a mapped file takes disk space when it is first written, and on a full disk, that kills the
-    process by a signal. `arrays` pairs files in one run directory with the arrays of shape (n, columns)
-    mapped from them. Deleted files are skipped. `max_bytes` limits the bytes that are written.
+    A page of a mapped file takes disk space when it is first written. On a full disk, a signal then kills the
+    process. `arrays` pairs files in one run directory with the arrays of shape (n, columns) mapped from them.
+    Deleted files are skipped. At most `max_bytes` bytes will be written.
     """
     needed = 0
     for path, array in arrays:

@@ -1,1 +1,1 @@
-"""Settings of a training, each declared once with its check."""
+"""Settings of the public functions, each declared once together with its check."""

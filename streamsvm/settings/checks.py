@@ -1,4 +1,4 @@
-"""Checks of settings, for ``Annotated[type, check]``, with the types of command-line options."""
+"""Checks of settings, for use in ``Annotated[type, check]``, and the types of command-line options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST = 2**63 - 1  # compiled code takes int64
 
 
 class Check(NamedTuple):
-    """Valid values of a setting, for ``Annotated[type, Check(...)]``.
+    """Description of the valid values of a setting, for use in ``Annotated[type, Check(...)]``.
 
     Attributes
     ----------
@@ -28,13 +28,13 @@ class Check(NamedTuple):
         Description of the valid values that completes "must be ...".
     take : callable
         Function that validates and converts a value. It raises `TypeError`, `ValueError` or `OverflowError`
-        for an invalid value.
+        if the value is invalid.
     option : type or callable
         Type of the command-line option, or a function that parses its text.
     metavar : str
         Placeholder for the value in the help of a command.
     choices : tuple of str
-        Valid values, if they are few.
+        Valid values, if there are only a few.
     repeated : bool
         Whether several values are allowed, as a sequence or by repeating the option.
     """
@@ -48,7 +48,7 @@ class Check(NamedTuple):
     repeated: bool = False
 
     def checked(self, name: str, value: Any) -> Any:
-        """Return the converted value, or raise `SettingsError` about the setting `name`."""
+        """Return the converted value; raise `SettingsError` if it is invalid for the setting `name`."""
         try:
             return self.take(as_python_value(value))
         except (TypeError, ValueError, OverflowError):
@@ -56,7 +56,7 @@ class Check(NamedTuple):
 
 
 def whole(least: int = 0, most: int = LARGEST) -> Check:
-    """Return a check for whole numbers in ``[least, most]``."""
+    """Return a check for whole numbers from `least` to `most`."""
 
     def take(value: Any) -> int:
         number = operator.index(value)
@@ -115,7 +115,7 @@ def one_of(*choices: str) -> Check:
 
 
 def or_word(word: str, check: Check) -> Check:
-    """Return a check that accepts `word` and whatever `check` accepts."""
+    """Return a check that accepts `word` in addition to the values that `check` accepts."""
 
     def parse(text: str) -> Any:
         try:
@@ -133,7 +133,7 @@ def or_word(word: str, check: Check) -> Check:
 
 
 def several(check: Check) -> Check:
-    """Return a check for one or several values; it does not check each value, which the caller must do."""
+    """Return a check that accepts one or several values; the caller must check each of them."""
 
     def take(value: Any) -> tuple[Any, ...]:
         value = value.tolist() if hasattr(value, "tolist") else value

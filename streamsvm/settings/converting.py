@@ -38,8 +38,8 @@ class ConvertSettings(DataSettings, ReadingSettings):
     chunk_nnz: Annotated[int | None, checks.whole(1)] = setting("Number of values in a chunk.")
     unseen_label: str = _as_in_store("unseen_label")
     weights: Annotated[str | None, checks.or_word("-", checks.PATH)] = setting(
-        "Weights of the rows, one number per line, in the order of the input.",
-        "Skipped rows need a weight, too.",
+        "File with the weights of the rows, one number per line, in the order of the input.",
+        "Rows that are skipped need a weight, too.",
     )  # fmt: skip
     groups: bool = setting("Keep qid: fields; rows with the same qid stay together, in order.", default=False)
     hold_out_by: str | None = as_in(Settings, "hold_out_by", check=checks.TEXT, details="")

@@ -1,4 +1,4 @@
-"""Settings as dataclass fields, which declare type, check, default and help in one place.
+"""Declare settings as dataclass fields, with type, check, default and help in one place.
 
     passes: Annotated[int, checks.whole(1)] = setting("Maximum number of passes over the data.", default=3)
 
@@ -25,14 +25,14 @@ STORE, MATRIX, ESTIMATOR = range(3)
 class Setting:
     """Declaration of a setting, without its name.
 
-    By default, trainings on a store and `tune` accept a setting; trainings on a matrix, the estimator and
-    `resume` do not.
+    By default, a setting is accepted by `tune` and for training on a store, but not for training on a matrix,
+    by the estimator or by `resume`.
 
     Attributes
     ----------
     check : Check
     default : object
-        None if there is no default, or if it depends on other settings.
+        None if there is no default, or if the default depends on other settings.
     help : str
         Description for the command line and for Python.
     details : str
@@ -40,16 +40,16 @@ class Setting:
     group : str
         Heading of the option in the help of a command.
     scope : {STORE, MATRIX, ESTIMATOR}
-        Trainings that accept the setting: on a store only; also on a matrix in memory; also by
-        `StreamSVMClassifier`, as a parameter.
+        STORE if only training on a store accepts the setting, MATRIX if training on a matrix in memory does,
+        too, and ESTIMATOR if the setting is also a parameter of `StreamSVMClassifier`.
     instead : str
-        Remedy in the error if the setting is used with a matrix, but does not apply to it.
+        Remedy in the error that is raised if a setting for a store is used with a matrix.
     searched : bool
-        Whether `streamsvm.tune` chooses the setting, or declares it differently.
+        Whether `streamsvm.tune` chooses the setting, or has a declaration of its own.
     loss_default : object
-        Default of a parameter that only few losses or solvers have.
+        Default of a parameter that only some losses or solvers take.
     changeable : str
-        Description of a new value for `resume`; empty if a run cannot change the setting.
+        Description of the new value in `resume`; empty if `resume` cannot change the setting.
     """
 
     check: Check
@@ -70,18 +70,18 @@ class Setting:
 
 
 def setting(help: str, details: str = "", *, default: Any = None, **facts: Any) -> Any:
-    """Return a field that declares a setting; its type annotation has the check."""
+    """Return a field that declares a setting; its check belongs in the type annotation."""
     facts |= {"help": help, "details": details, "default": default}
     return dataclasses.field(default=default, metadata=facts)
 
 
 def as_in(settings: type, name: str, **facts: Any) -> Any:
-    """Return a field with the declaration of `name` in another class, in which `facts` replace entries."""
+    """Return a field that repeats the declaration of `name` in another class, updated with `facts`."""
     return setting(**{**vars(declared(settings)[name]), **facts})
 
 
 def _declared(settings: type) -> dict[str, Setting]:
-    """Return the declarations of the settings of a class, by name; other fields are internal."""
+    """Return the declarations of the settings of a class, by name, without its internal fields."""
     hints = typing.get_type_hints(settings, include_extras=True)
     fields = (each for each in dataclasses.fields(settings) if each.metadata)
     return {each.name: Setting(**{"check": _check_of(hints[each.name]), **each.metadata}) for each in fields}
@@ -106,7 +106,7 @@ def changes_of(settings: type) -> dict[str, Setting]:
 
 
 class CheckedSettings:
-    """Base class of settings; an invalid value of a setting raises `SettingsError`."""
+    """Base class of settings. An invalid value raises `SettingsError`."""
 
     def __post_init__(self) -> None:
         for name, each in declared(type(self)).items():
@@ -124,5 +124,5 @@ class CheckedSettings:
         object.__setattr__(self, name, value)
 
     def refuse(self, name: str, wanted: str) -> None:
-        """Raise `SettingsError`, because the setting `name` must be `wanted`."""
-        raise wrong_setting(name, f"must be {wanted}, not {reprlib.repr(getattr(self, name))}")
+        """Raise `SettingsError`, whose message says that the setting `name` must be `wanted`."""
+        raise wrong_setting(name, f"must be {wanted}, but is {reprlib.repr(getattr(self, name))}")

@@ -13,9 +13,9 @@ from streamsvm.settings.field import as_in, declared, setting
 from streamsvm.settings.fit import AUTO, NONE, LossSettings, Settings
 from streamsvm.settings.reading import DataSettings
 
-# A constant of 1 lets the classes of the last rows of a single pass dominate the intercepts.
+# With a constant of 1, the classes of the last rows in a single pass would dominate the intercepts.
 TRANSFORM = "bias=0.3"
-TEXT_TRANSFORM = f"log1p,l2,{TRANSFORM}"  # for counts of n-grams
+TEXT_TRANSFORM = f"log1p,l2,{TRANSFORM}"  # for n-gram counts
 _as_in_fit = functools.partial(as_in, Settings)
 
 
@@ -49,7 +49,7 @@ class OnlineSettings(LossSettings):
             self._set(name, value)
 
     def one_pass(self) -> Settings:
-        """Return the settings of a fit that visits each row once, in the order of the data."""
+        """Return the settings of `fit` for visiting each row once, in the order of the data."""
         return Settings(
             C=self.C, loss=self.loss, dtype=self.dtype, **self.of_loss,
             transform=self.transform, passes=1, keep_duals=False, inner_passes=0, gap="none",
@@ -77,5 +77,5 @@ class StoreSettings(DataSettings):
 
     @property
     def of_fit(self) -> dict[str, Any]:
-        """Values of the settings that `Settings` also has."""
+        """Values of the settings that are also fields of `Settings`."""
         return {name: value for name, value in vars(self).items() if name in declared(Settings)}

@@ -39,11 +39,11 @@ def _range(text: str) -> Any:
 
 _FORMATS = checks.one_of("libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy")
 _NAMES = checks.Check(
-    "str | Sequence[str]", "names of columns",
+    "str | Sequence[str]", "column names",
     lambda value: tuple(map(checks.TEXT.take, [value] if isinstance(value, str) else value)),
     lambda text: tuple(filter(None, text.split(","))), "A,B",
 )  # fmt: skip
-# Settings for text columns of a table, and for all columns.
+# Settings for the text columns of a table, and for all its columns.
 TEXT_SETTINGS = frozenset({"analyzer", "ngrams", "bits"})
 COLUMN_SETTINGS = frozenset({"columns", "drop", "categorical", "missing", "text"}) | TEXT_SETTINGS
 _CHARACTER = checks.Check("str", "one ASCII character", _character, metavar="CHARACTER")
@@ -54,7 +54,7 @@ _LENGTHS = checks.Check(
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings(CheckedSettings):
-    """Settings of all functions that read data: labels, and the matrix to read."""
+    """Settings, shared by all functions that read data, for the labels and the matrix to read."""
 
     label: str | None = _labels(
         "Column with the labels of a table, or of obs of AnnData that was not written by convert. For "
@@ -63,7 +63,7 @@ class DataSettings(CheckedSettings):
         "matrix in ``obsm``. Rows without a label are left out.", scope=MATRIX,
     )  # fmt: skip
     labels: Annotated[str | None, checks.PATH] = _labels(
-        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one per line.", instead="pass y"
+        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.", instead="pass y"
     )
     layer: str | None = _features("Layer of AnnData to read instead of X.", scope=MATRIX)
     raw: bool = _features("Read raw.X of AnnData, with its own features.", default=False, scope=MATRIX)
@@ -111,7 +111,7 @@ class ReadingSettings(CheckedSettings):
         "With text: minimum and maximum length of n-grams, at most 100; by default 1 and 2."
     )
     bits: Annotated[int | None, checks.whole(1, 30)] = _text(
-        "With text: there are 2**bits features; by default 2**20."
+        "With text: the number of features is 2**bits, by default 2**20."
     )
     columns: Annotated[Sequence[str], _NAMES] = _features(
         "Columns of a table that become features: numbers and booleans unchanged, dates as days and years, "
@@ -125,7 +125,7 @@ class ReadingSettings(CheckedSettings):
     )
     missing: Annotated[str, checks.one_of("error", "0", "mean", "indicator")] = _features(
         "How to treat a missing number or date of a table: as an error; as 0; as the mean of its column; or "
-        "as 0, with an additional feature COLUMN=missing that is 1 for the row (indicator).",
+        "as 0, with an additional feature COLUMN=missing that is 1 in this row (indicator).",
         "The mean is over the rows that are kept. A categorical column with missing values also gets this "
         "feature. With `like`, the earlier data determines this setting.", default="error",
     )  # fmt: skip
@@ -136,7 +136,7 @@ class ReadingSettings(CheckedSettings):
     )  # fmt: skip
     multilabel: bool = _labels(
         "LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a "
-        "blank has no label.", "A label that is repeated in a row counts once.", default=False,
+        "blank has no label.", "A label that a row repeats is counted once.", default=False,
     )  # fmt: skip
     index_base: Annotated[int | str, checks.or_word("auto", checks.whole(0, 1))] = _features(
         "LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if "
@@ -154,7 +154,7 @@ class ReadingSettings(CheckedSettings):
 
     @property
     def of_texts(self) -> dict[str, Any]:
-        """Encoding record of text documents in memory, which form one column."""
+        """Encoding record for text documents in memory, which form one column."""
         return {
             "columns": ["text"],
             "analyzer": self.analyzer or "word",

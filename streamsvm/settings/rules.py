@@ -1,4 +1,4 @@
-"""Checks of combinations of the settings of `fit`."""
+"""Check that the settings of `fit` are valid in combination."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ONE_TABLE = "left out with costs, because both define a table of costs"
 
 
 def check_combinations(settings: Any) -> None:
-    """Raise `SettingsError` if values in `settings`, a `Settings`, are valid alone, but not together."""
+    """Raise `SettingsError` if the values in `settings`, a `Settings`, cannot be combined."""
     loss, name = get_loss(settings.loss), settings.loss
     by_classes = settings.splits > 1 and settings.split == "classes"
     not_taken = settings.of_loss.keys() - {"margin", "solver", *settings.parameters}
@@ -42,7 +42,7 @@ def check_combinations(settings: Any) -> None:
         (None not in (settings.hold_out, settings.valid), "hold_out",
          "left out with valid, because both define the rows for the accuracy"),
         (settings.passes > 1 and not settings.keep_duals, "keep_duals",
-         "True with more than one pass, because each pass starts from the duals of the last"),
+         "True with more than one pass, because each pass starts from the duals of the previous one"),
         (settings.tol is not None and settings.gap != "pass", "gap",
          "pass with a tolerance, which needs the exact gap after each pass"),
     )  # fmt: skip

@@ -24,7 +24,7 @@ class ScoringSettings(DataSettings):
     def refuse_of_files(self) -> None:
         """Raise `SettingsError` if a setting for reading text and tables is given."""
         for name in self.given().keys() - declared(DataSettings).keys():
-            raise wrong_setting(name, "determines how text and tables are read, but this data is neither")
+            raise wrong_setting(name, "applies only to text and tables, not to this data; leave it out")
 
 
 TO_EVALUATE = declared(ScoringSettings)

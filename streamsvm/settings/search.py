@@ -1,4 +1,4 @@
-"""Settings of `tune`: candidates and their measurement."""
+"""Settings of `tune` for the candidates, and for how their accuracy is measured."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _HOLD_OUT = "1/10"
 
 @dataclasses.dataclass(frozen=True)
 class SearchSettings(CheckedSettings):
-    """Settings of `streamsvm.tune` for candidates and their measurement, documented there."""
+    """Settings of `streamsvm.tune`, documented there, that `fit` lacks or that are declared differently."""
 
     C: Annotated[tuple[Any, ...], checks.several(checks.TEXT)._replace(accepts="Any")] = setting(
-        "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers separated by commas; or "
-        "auto, 10 values by factors of 2 around the C of fit.",
-        "0.01:10 has factors of 2. With auto, each training derives C from its training rows; the table "
-        "shows, and the final training uses, C for all rows.", default=AUTO,
+        "Values of C: a range such as 2^-6:2^3, in which values differ by factors of the base; numbers "
+        "separated by commas; or auto for 10 values around the C of fit, which differ by factors of 2.",
+        "The factor in 0.01:10 is 2. With auto, each training run derives C from its training rows. The "
+        "table shows C for all rows, which the final run uses.", default=AUTO,
     )  # fmt: skip
     loss: tuple[str, ...] = _as_in_fit(
         "loss", help="Loss (see fit); several (ww,cs) are compared.", check=checks.several(checks.TEXT)
@@ -39,15 +39,15 @@ class SearchSettings(CheckedSettings):
         check=checks.several(checks.TEXT),
     )  # fmt: skip
     folds: Annotated[int | None, checks.whole(2, 100)] = setting(
-        "Hold out each of this many parts in turn, in as many trainings (cross-validation).",
+        "Number of parts of which each is held out in turn, in a training run of its own (cross-validation).",
         "The settings with the best mean accuracy are chosen; the standard deviation is reported.",
     )  # fmt: skip
     hold_out: str | None = _as_in_fit(
-        "hold_out", help="Part of the rows to hold out and measure on; 1/10 by default."
+        "hold_out", help="Part of the rows to hold out and measure the accuracy on; by default 1/10."
     )
-    valid: str | None = _as_in_fit("valid", help="Store, text or table to measure on instead.")
-    passes_each: Annotated[int, checks.whole(1)] = setting("Passes for each value of C.", default=2)
-    passes: int = _as_in_fit("passes", help="Passes of the final training, on all rows.")
+    valid: str | None = _as_in_fit("valid", help="Store, text or table to measure the accuracy on instead.")
+    passes_each: Annotated[int, checks.whole(1)] = setting("Number of passes for each value of C.", default=2)
+    passes: int = _as_in_fit("passes", help="Number of passes of the final training run, on all rows.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +57,7 @@ class SearchSettings(CheckedSettings):
 
     @property
     def compared(self) -> dict[str, tuple[Any, ...]]:
-        """Values of the settings whose combinations are compared."""
+        """Values of each setting whose combinations are compared."""
         losses = tuple(",".join(map(str, self.loss)).split(","))
         return {"loss": losses, "margin": self.margin or (None,), "transform": self.transform or (None,)}
 
@@ -70,7 +70,7 @@ class SearchSettings(CheckedSettings):
 
     @property
     def parts(self) -> list[str | None]:
-        """Parts of the rows to hold out, one for each training; None to measure on `valid`."""
+        """Part of the rows that each training run holds out; None if the accuracy is measured on `valid`."""
         if self.folds is not None:
             return [f"{part}/{self.folds}" for part in range(1, self.folds + 1)]
         return [self.hold_out or _HOLD_OUT if self.valid is None else None]

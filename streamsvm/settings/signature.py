@@ -1,4 +1,4 @@
-"""Signatures and documentation of functions that take settings, generated from the declarations."""
+"""Generate signatures and docstrings of functions from the declarations of the settings that they take."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function], Function]:
-    """Decorate a function, or the initializer of a class, with a keyword parameter for each missing setting.
+    """Return a decorator that adds a keyword parameter for each missing setting to a function or initializer.
 
     The parameters follow the parameter `after`, and their documentation replaces ``**settings`` in the
-    docstring. The function receives the values that callers pass in its ``**settings``. Other keywords raise
-    `TypeError`, or `SettingsError` if they are settings of `streamsvm.fit`.
+    docstring. The function receives the values that are passed in ``**settings``. Any other keyword raises
+    `TypeError`, or `SettingsError` if it is a setting of `streamsvm.fit`.
     """
 
     def decorate(function: Function) -> Function:
@@ -44,7 +44,7 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
             for name in [each for each in given if each not in names and each not in taken]:
                 called = function.__qualname__.removesuffix(".__init__")
                 if name in declared(Settings):
-                    raise wrong_setting(name, f"does not apply to {called}")
+                    raise wrong_setting(name, f"does not apply to {called}; leave it out")
                 raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
             return function(*args, **given)
 
@@ -56,7 +56,7 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
 
 
 def documented(docstring: str | None, settings: Mapping[str, Setting]) -> str | None:
-    """Return a docstring in which an entry for each setting replaces ``**settings``."""
+    """Return a docstring in which ``**settings`` is replaced by an entry for each setting."""
     if not docstring:  # an initializer, or python -OO
         return docstring
     before, after = re.split(r"^\*\*settings\n(?: {4}.*\n?)+", inspect.cleandoc(docstring), flags=re.M)

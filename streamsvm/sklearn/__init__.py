@@ -1,4 +1,4 @@
-"""Estimator for scikit-learn."""
+"""Linear SVM classifier with the interface of scikit-learn."""
 
 from streamsvm.sklearn.estimator import StreamSVMClassifier
 

@@ -1,4 +1,4 @@
-"""Scikit-learn estimator `StreamSVMClassifier` (extra ``sklearn``)."""
+"""Scikit-learn estimator `StreamSVMClassifier`, which trains with `streamsvm.fit` (extra ``sklearn``)."""
 
 from __future__ import annotations
 
@@ -48,14 +48,13 @@ _NO_LABELS: Any = "no_validation"  # scikit-learn's marker for a missing y
 
 
 def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
-    """Return True if the model has, or will have, probabilities; otherwise raise `AttributeError`."""
     if hasattr(estimator, "model_"):
         has_probabilities = estimator.model_.temperature is not None
     else:
         has_probabilities = bool(get_loss(estimator.loss).probabilities) or estimator.calibrate is not None
     if not has_probabilities:
         raise AttributeError(
-            f"the loss {estimator.loss} has no probabilities; set calibrate=0.1, or loss='logistic'"
+            f"the loss {estimator.loss} has no probabilities; set calibrate=0.1 or loss='logistic'"
         )
     return True
 
@@ -63,45 +62,45 @@ def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
 class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     """Linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
 
-    `streamsvm.fit` explains all settings, and trains on data larger than memory. This class is for data in
-    memory, for which it writes no files. It also accepts stores and files, with a temporary directory.
+    If the data is in memory, no files are written. A store or file is trained on in a temporary directory.
+    See `streamsvm.fit` for a full description, and for data larger than memory.
 
     Parameters
     ----------
     **settings
         See `Settings`.
     fit_intercept : bool, optional
-        Whether to fit an intercept, which is part of ‖w‖², as in scikit-learn's LinearSVC. The default is as
-        in `streamsvm.fit`, or with `transforms`, only if they end with ``bias``. Without `transforms`, the
-        columns of a DataFrame are scaled in either case.
+        Whether to fit an intercept, which is included in ‖w‖², as in scikit-learn's LinearSVC. The default is
+        that of `streamsvm.fit` or, if `transforms` is set, to fit one only if the last transform is ``bias``.
+        If `transforms` is not set, the columns of a DataFrame are scaled in either case.
     intercept_scaling : float
         Value of the constant feature whose coefficients are the intercepts. With a larger value, the
         intercepts contribute less to ‖w‖².
     class_weight : dict or "balanced", optional
-        Factors of C for the rows of each class.
+        Factor by which C is multiplied for the rows of each class.
     transforms : str or list of str, optional
         Transforms of each row, such as ``"normalize=1e4,log1p"``: the setting ``transform`` of
         `streamsvm.fit`. The name differs because scikit-learn treats objects with an attribute ``transform``
         as transformers.
     calibrate : float, optional
-        Fraction of the rows, drawn at random, that is held out of training to fit the temperature of the
-        probabilities for `predict_proba`.
+        Fraction of the rows to hold out of training, at random. The temperature of the probabilities that
+        `predict_proba` returns is fitted to these rows.
     random_state : int, RandomState or None
-        Seed of the order of the rows, and of the rows held out by `calibrate`.
+        Seed for the order of the rows, and for the choice of the rows that `calibrate` holds out.
     n_jobs : int, optional
-        Number of threads that train, in joblib's convention; never more than `splits`.
+        Number of threads, as in joblib; see `workers` of `streamsvm.fit`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         Classes, in the type of `y`.
     coef_ : ndarray, or sparse array if weights are sparse, shape (n_classes, n_features) or (1, n_features)
-        Coefficients as in scikit-learn's linear classifiers: for two classes, the second minus the first.
-        Features are counted after the transforms.
+        Coefficients as in scikit-learn's linear classifiers: for two classes, those of the second class minus
+        those of the first. The features are those after the transforms.
     intercept_ : ndarray of shape (n_classes,) or (1,)
     n_features_in_ : int
     feature_names_in_ : ndarray of str objects, shape (n_features_in_,)
-        Only if the columns of `X` have names.
+        Names of the columns of `X`; defined only if they have names.
     n_iter_ : int
         Number of passes over the data.
     duality_gap_ : float or None
@@ -140,16 +139,16 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None, **of_store: Any
     ) -> Self:
-        """Train from scratch.
+        """Train from scratch, discarding any earlier fit.
 
         Parameters
         ----------
         X : array_like, sparse matrix or array, DataFrame or AnnData, shape (n, n_features); or path
             Rows, or path of a store or file.
         y : array_like, shape (n,)
-            Labels; None for a store, which contains labels.
+            Labels; None for a store or a file, which contains its own.
         sample_weight : array_like, shape (n,), optional
-            Non-negative factors of C.
+            Non-negative factor by which C is multiplied for each row.
         groups : array_like, shape (n,), optional
             Sequence of each row, for the loss ``chain``.
         **of_store
@@ -158,7 +157,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, str | os.PathLike):
             return self._fit_store(X, y, sample_weight, groups, of_store)
         if of_store:
-            raise TypeError(f"{', '.join(of_store)} apply only to a store, but X is a matrix")
+            raise TypeError(f"X is a matrix, but these arguments apply only to stores: {', '.join(of_store)}")
         X, y = self._checked(X, y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
@@ -178,27 +177,27 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return self._set_model(model)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn once from each row of a batch, in order, as a part of one online pass.
+        """Learn from each row of a batch once, in order, as one part of an online pass.
 
-        `C`, the loss and its settings, `dtype`, `transforms` and `fit_intercept` apply. The model is the
-        average of the iterates. After `fit`, learning continues from the fitted model, with its transforms.
+        Only `C`, `dtype`, `transforms` and the parameters of the loss and the intercept apply. The model is
+        the average of the iterates. After `fit`, learning continues from the fitted model and its transforms.
 
         Parameters
         ----------
         X : as for `fit`, but not a path
         y : array_like, shape (n,)
         classes : array_like, shape (n_classes,)
-            All labels of all batches; required in the first call.
+            All labels that occur in any batch; required in the first call.
         sample_weight : array_like, shape (n,), optional
         """
         begins = not self.__sklearn_is_fitted__()
         X, y = self._checked(X, y, reset=begins)
         if begins:
             if classes is None:
-                raise ValueError("classes is missing: the first call of partial_fit needs all labels")
+                raise ValueError("classes is missing; pass all labels in the first call of partial_fit")
             self.classes_ = np.unique(classes)
         elif classes is not None and not np.array_equal(np.unique(classes), np.sort(self.classes_)):
-            raise ValueError(f"classes differ from the classes of the first call, {self.classes_.tolist()}")
+            raise ValueError(f"classes must be those of the first call, {self.classes_.tolist()}, or None")
         if len(self.classes_) < 2:
             raise ValueError("there is only one class; a classifier needs at least two")
         codes = codes_among(y, self.classes_)
@@ -209,7 +208,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         for name, each in declared(Settings).items():
             if each.group == "Weights and costs" and getattr(self, name, None) is not None:
                 instead = "pass sample_weight to partial_fit" if name == "class_weight" else "leave it out"
-                raise ValueError(f"{name} applies only to fit, which has all rows; {instead}")
+                raise ValueError(f"{name} applies only to fit, which sees all rows; {instead}")
         matrix = as_matrix(X, np.dtype(self.dtype))
         if begins and isinstance(X, NamedMatrix) and self.transforms is None:
             problem = "partial_fit does not scale the columns of a table, but fit does"
@@ -235,7 +234,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Compute the scores of the rows of `X`, which is as for `fit`, but not a path.
+        """Compute the scores of the rows of `X`, which is as for `fit`, but must not be a path.
 
         Returns
         -------
@@ -269,7 +268,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Compute probabilities, shape (n, n_classes), if the loss has them or `calibrate` is set."""
+        """Compute class probabilities, shape (n, n_classes), if the loss has them or `calibrate` is set."""
         with value_errors():
             return self.model_.predict_proba(self._checked(X, reset=False))
 
@@ -297,8 +296,6 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         intercept = self.model_.intercept_
         return intercept[[1]] - intercept[[0]] if len(self.classes_) == 2 else intercept
 
-    # -- protocols of scikit-learn --------------------------------------------------------------------------
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")
 
@@ -308,19 +305,16 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the training result, whose measured times differ in each training."""
+        """Return the state without the training result, whose measured times differ from run to run."""
         state = super().__getstate__()
         if state.get("_model") is not None:
             state["_model"] = copy.copy(state["_model"])
             state["_model"].result = None
         return state
 
-    # -- private helpers -------------------------------------------------------------------------------------
-
     def _options(
         self, classes: Any = (), *, of_store: bool = False, of_table: bool = False
     ) -> dict[str, Any]:
-        """Return the parameters as arguments of `streamsvm.fit`; `classes` has the labels of the data."""
         steps, with_intercept = self.transforms, self.fit_intercept
         transform: str | None = NONE
         if steps is None:
@@ -347,7 +341,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         self, path: str | os.PathLike[str], y: Any, sample_weight: Any, groups: Any, of_store: dict[str, Any]
     ) -> Self:
         if self.calibrate is not None:
-            raise ValueError("calibrate applies only to a matrix, but X is a store")
+            raise ValueError("calibrate applies only to a matrix, but X is a store; calibrate model_ instead")
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             result: Any = api.fit(
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
@@ -371,7 +365,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _checked(self, X: Any, y: Any = _NO_LABELS, *, reset: bool = True) -> Any:
-        """Validate `X`, and `y` unless it is missing, by scikit-learn; attach column names to `X`."""
+        """Validate `X`, and `y` if it is passed, with scikit-learn; attach the column names to `X`."""
         if hasattr(X, "var_names") or (y is _NO_LABELS and isinstance(X, str | os.PathLike)):
             return X if y is _NO_LABELS else (X, np.asarray(y))
         checked = validate_data(self, X, y, accept_sparse="csr", dtype=np.dtype(self.dtype), reset=reset)

@@ -1,4 +1,4 @@
-"""Checks and preparation of data for the scikit-learn estimator."""
+"""Prepare data and convert errors for the scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def value_errors() -> Iterator[None]:
 
 
 class NamedMatrix(NamedTuple):
-    """Matrix with named columns, which the library treats as a numeric DataFrame."""
+    """Matrix with named columns, which the library treats like a DataFrame with numeric columns."""
 
     X: Any
     columns: Any
@@ -39,7 +39,7 @@ def part_of_rows(X: Any, rows: np.ndarray) -> Any:
 
 
 def rows_to_train_on(y: np.ndarray, calibrate: float | None, random_state: Any) -> np.ndarray:
-    """Return a mask of training rows, without a fraction `calibrate`, but with a row of each class."""
+    """Return a mask of all rows but a random fraction `calibrate`, with at least one row per class."""
     kept = np.ones(len(y), bool)
     if calibrate is None:
         return kept

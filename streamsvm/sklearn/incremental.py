@@ -1,4 +1,4 @@
-"""Learner for batches of rows in memory, which trains on each row once."""
+"""Train on batches of rows in memory, learning from each row once."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ from streamsvm.transforms.fitting import fit_without_rows
 
 
 class IncrementalLearner:
-    """Weights that are updated by each batch of rows; their average is the model.
+    """Online learner: each batch of rows updates its weights, whose average is the model.
 
-    A restored pickle continues bit-identically. Raises `SettingsError` if a transform needs all rows.
+    A learner restored from a pickle continues bit-identically. Raises `SettingsError` if a transform can be
+    fitted only to all rows.
 
     Parameters
     ----------
     settings : Settings
         Loss, C, transforms and dtype; C may be "auto".
     labels : mapping
-        Classes, as returned by `class_record`.
+        Record of the classes, as returned by `class_record`.
     n_features, names : int, and sequence of str, optional
         Number and names of the features before the transforms.
     fitted : Model, optional
-        Model of the same classes and features, with the initial weights and transforms.
+        Model with the same classes and features; the learner begins with its weights and transforms.
     dense : bool
-        Whether all rows are dense. With many classes, matrix products train on dense rows, but not on sparse.
+        Whether all rows are dense. With many classes, training on dense rows uses matrix products.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class IncrementalLearner:
         self._learner = Learner(spec, new_storage(spec, plan, None), PlainVisits(VisitPlan(spec)))
 
     def learn(self, rows: Rows) -> None:
-        """Train on rows in order, weighted by their costs (by default 1).
+        """Train on the rows in order, weighted by their costs (1 if they have none).
 
         Raises `InputError` if a transform rejects a row, and `RunError` if the weights are no longer finite.
         """
@@ -99,7 +100,7 @@ class IncrementalLearner:
         self._rows += n
 
     def model(self) -> Model:
-        """Return the model with the average of the weights so far."""
+        """Return a model with the average of the weights so far."""
         settings = self._settings
         coef = self._learner.coefficients(np.arange(len(self._labels["classes"])), average=True).stored()
         record = {

@@ -1,4 +1,4 @@
-"""Local copies of files and Zarr folders at addresses such as ``s3://bucket/atlas.h5ad``."""
+"""Copy files and Zarr folders from addresses such as ``s3://bucket/atlas.h5ad`` to a local disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _VERSIONS = ("ETag", "etag", "LastModified", "Last-Modified", "last_modified", "
 _INSTALL = "install fsspec and the package for this protocol: pip install 'streamsvm[remote]' s3fs"
 _CHECK = "check the address, your credentials and the disk, or try again later"
 _PROCESS = secrets.token_hex(8)
-_COPIES: dict[str, str] = {}  # newest copy of each address in this process
+_COPIES: dict[str, str] = {}  # path of this process's newest copy of each address
 
 
 def local(path: Any) -> Any:
-    """Return the local copy of an address, copying it at first use; other paths are returned unchanged."""
+    """Return the local copy of an address, which is made at first use; return other paths unchanged."""
     copy = _COPIES.get(as_url(path) or "", "")
     return copy if os.path.exists(copy) else copy_address(path)
 
@@ -36,10 +36,10 @@ def copy_address(
 ) -> Any:
     """Copy the file or Zarr folder at an address and return the copy's path; return other data unchanged.
 
-    The copy lies in `cache`, by default a temporary folder of this process. Its subfolder is named by a
-    digest of the address and the sizes, ETags and times of the files, so changed content is copied again.
-    Complete files from earlier calls are reused; if the server reports neither ETag nor time, only files that
-    this process copied. Raises StoreError if the address is missing, a transfer fails, or the disk is full.
+    The copy is in a subfolder of `cache`, which by default is a temporary folder of this process. The
+    subfolder is named by a digest of the address and the sizes, ETags and times of the files, so changed
+    content is copied again. Complete files from earlier calls are reused, but if the server reports neither
+    ETag nor time, only those that this process copied. Raises StoreError if the copy fails.
     """
     url = as_url(path) if isinstance(path, str | os.PathLike) else None
     if url is None:
@@ -61,7 +61,7 @@ def copy_address(
 
 @functools.cache
 def _temporary() -> str:
-    """Return a folder that is deleted when Python exits."""
+    """Return this process's temporary folder, which is deleted when Python exits."""
     folder = tempfile.mkdtemp(prefix="streamsvm-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -74,7 +74,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     if url.startswith(("http://", "https://")):
         if url.partition("?")[0].rstrip("/").lower().endswith(".zarr"):
             raise StoreError(f"{url}: web servers do not list folders; copy the folder to a disk or bucket")
-        from aiohttp import ClientTimeout  # whose default ends each transfer after five minutes
+        from aiohttp import ClientTimeout  # the default timeout ends each transfer after five minutes
 
         options["timeout"] = ClientTimeout(total=None, sock_connect=30, sock_read=30)  # seconds
     source, root = fsspec.core.url_to_fs(url, **options)
@@ -84,7 +84,6 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 def _version(url: str, listing: dict[str, dict[str, Any]]) -> str:
-    """Return a digest of an address and the versions of its files."""
     versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in listing.values()]
     facts: list[Any] = [url, list(listing), versions]
     if any(size is None or not any(version) for size, *version in versions):

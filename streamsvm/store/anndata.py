@@ -1,4 +1,4 @@
-"""AnnData from other programs as stores: a matrix, labels from `obs` or `obsm`, and weights from `obs`."""
+"""Read AnnData from other programs as stores: a matrix, labels from `obs` or `obsm`, weights from `obs`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def open_anndata(
         options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "out": out}.items()
         convert = Call("convert", container.path, tuple(Option(*each) for each in options if each[1]))
         problem = f"{container.path}: {name} is CSC, which stores columns, not rows"
-        raise StoreError(problem, remedy=Remedy("convert the matrix with {}, and use that store", convert))
+        raise StoreError(problem, remedy=Remedy("convert the matrix with {}, and use the new store", convert))
     matrix = open_matrix(container, name, memory)
     n_rows = matrix.shape[0]
     labels = _labels(container, label, n_rows) if labelled else None
@@ -107,7 +107,6 @@ def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str |
 
 
 def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn | Indicator:
-    """Open the label column of `obs`, or the indicator matrix in `obsm`."""
     path, columns = container.path, column_names(container, "obs")
     if label in columns:
         return LabelColumn(DataFrameColumn(container, "obs", label, n_rows), n_rows)
@@ -136,10 +135,10 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
 
 
 class AnnDataStore(ContainerStore):
-    """Store of AnnData from other programs. It has no checksums; reading sorts rows and computes norms.
+    """Store for AnnData from other programs, which has no checksums. Rows without a label have code -1.
 
-    Values are converted by `StoredMatrix`. The first use of `fingerprint` or `class_counts` reads all row
-    pointers and labels. A row without a label has code -1.
+    Reading sorts the values of each row and computes its norm. `StoredMatrix` describes how values are
+    converted. The first use of `fingerprint` or `class_counts` reads all row pointers and columns.
     """
 
     def __init__(
@@ -201,10 +200,11 @@ class AnnDataStore(ContainerStore):
 
     @functools.cached_property
     def _fingerprint_and_counts(self) -> tuple[str, np.ndarray]:
-        """Hash shape, dtypes, names, classes, row pointers, columns, and the first and last elements of X.
+        """Return a hash of the content and the number of rows in each class, from one pass over the labels.
 
-        A change only in the middle of `data` or `indices` is not detected, because hashing all of X would
-        read the whole file. The class counts are computed in the same pass over the labels.
+        The hash covers the shape, dtype, feature names, classes, row pointers and columns, and the first and
+        last elements of the matrix arrays. A change only in the middle of `data` or `indices` is not
+        detected, because hashing all of X would read the whole file.
         """
         sha = hashlib.sha256()
         header = [self.n_rows, self.n_features, self.nnz, str(self.matrix.values.dtype)]
@@ -249,7 +249,7 @@ class AnnDataStore(ContainerStore):
         return {name: weights}
 
     def _feature_names(self) -> list[str] | None:
-        """Read the index of ``var``; None if it is anndata's default, the numbers from 0.
+        """Return the index of ``var``, or None if it is anndata's default, the numbers from 0.
 
         An entry of ``obsm`` has names only if it is a dataframe. Repeated names are numbered, with a warning.
         """
@@ -260,7 +260,7 @@ class AnnDataStore(ContainerStore):
         return feature_names(index.texts(span(0, self.n_features)).tolist(), str(self.path))
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read and check all rows; without checksums, a plausible wrong value is not detected."""
+        """Read and check all rows. Without checksums, a wrong but plausible value is not detected."""
         for start, rows in self.pieces(2**22, 0, self.n_rows):
             if progress is not None:
                 progress(start + rows.n_rows, self.n_rows)
@@ -311,10 +311,10 @@ class AnnDataStore(ContainerStore):
     def _sorted(
         self, ranges: Ranges, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sort the values within each row; raise StoreError if the rows are still invalid."""
+        """Sort the values of each row by feature; raise StoreError if the rows are still invalid."""
         name = self.matrix.name
         if (at := checks.first_outside(indices, self.n_features)) is not None:
-            reason = f"index {indices[at]} is out of range"
+            reason = f"index {indices[at]} is out of range; write the matrix again"
             raise StoreError(
                 f"{self.path}: array {name}/indices, row {self._row(ranges, indptr, at)}: {reason}"
             )

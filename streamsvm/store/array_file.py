@@ -1,4 +1,4 @@
-"""Matrices in ``.npy`` and ``.npz`` files, read in place or, if compressed or sparse, loaded into memory."""
+"""Read matrices in ``.npy`` and ``.npz`` files, in place or, if compressed or sparse, after loading them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm.store.container import Container, StoredArray, one_line
 
 _PIECE = 2**18  # values per read
 _PAGE = 2**12  # bytes
-_MEMBER = struct.Struct("<26xHH")  # header of a zip member, with the lengths of name and extra field
+_MEMBER = struct.Struct("<26xHH")  # header of a zip member: lengths of its name and of the extra field
 
 _BY_ROWS = (
     "import scipy.sparse, anndata; X = scipy.sparse.load_npz({path!r}).tocsr(); "
@@ -33,11 +33,11 @@ class _Header(NamedTuple):
     shape: tuple[int, ...]
     by_columns: bool
     dtype: np.dtype
-    offset: int  # of the first value, in bytes
+    offset: int  # position of the first value, in bytes
 
 
 class FileArray(StoredArray):
-    """Array of two axes in a file, in C or Fortran order."""
+    """Two-dimensional array in a file, in C or Fortran order."""
 
     name = "X"
 
@@ -94,7 +94,6 @@ class MatrixFile(Container):
             raise
 
     def _open_matrix(self) -> None:
-        """Locate the matrix; raise `StreamsvmError` if it cannot be read."""
         raise NotImplementedError
 
     @property
@@ -130,7 +129,7 @@ class ArrayFile(MatrixFile):
         self._header = self._find_member() if is_archive else _read_header(self._file, 0, str(path))
         shape, dtype = self._header.shape, self._header.dtype
         if dtype.kind not in "fiub" or dtype.itemsize > 8:
-            raise StoreError(f"{path} holds values of type {dtype}, not numbers of at most 8 bytes")
+            raise StoreError(f"{path} holds values of type {dtype}; convert them to float32 or float64")
         if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
             raise StoreError(f"{path} has an array of shape {shape} instead of (rows, features)")
         end = self._header.offset + shape[0] * shape[1] * dtype.itemsize
@@ -140,7 +139,6 @@ class ArrayFile(MatrixFile):
             raise StoreError(_LONGER.format(path))
 
     def _find_member(self) -> _Header:
-        """Return the header of the archive's only array of two axes."""
         found: dict[str, _Header] = {}
         try:
             with zipfile.ZipFile(self._file) as archive:
@@ -160,7 +158,7 @@ class ArrayFile(MatrixFile):
 
 
 class PackedFile(MatrixFile):
-    """Matrix loaded from an ``.npz`` archive, which cannot be read by rows: see `kinds.is_packed`."""
+    """Matrix loaded from an ``.npz`` archive that cannot be read by rows; see `kinds.is_packed`."""
 
     kind = "npz"
 
@@ -205,7 +203,7 @@ class PackedFile(MatrixFile):
 
 
 def check_memory(where: object, nbytes: int, memory: int, lines: str) -> None:
-    """Raise `PlanError`, whose remedy is the Python code `lines`, unless a matrix fits in memory twice."""
+    """Raise `PlanError`, which suggests the code `lines`, unless two copies of a matrix fit in `memory`."""
     if 2 * nbytes > memory:
         raise PlanError(
             f"{where} is not stored by rows, and loading its {nbytes:,} bytes needs twice as much memory; "
@@ -215,11 +213,11 @@ def check_memory(where: object, nbytes: int, memory: int, lines: str) -> None:
 
 
 def only_matrix(path: Path, arrays: dict[str, Any]) -> Any:
-    """Return the only array, or header, of two axes; raise StoreError unless there is exactly one."""
+    """Return the only two-dimensional array, or its header; raise StoreError unless there is exactly one."""
     matrices = [array for array in arrays.values() if len(array.shape) == 2]
     if len(matrices) != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise StoreError(f"{path} has {len(matrices)} two-axis arrays instead of one: {shapes}")
+        raise StoreError(f"{path} has {len(matrices)} two-dimensional arrays instead of one: {shapes}")
     return matrices[0]
 
 
@@ -237,7 +235,7 @@ def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
 
 
 def load_array(path: Path) -> np.ndarray:
-    """Return an ``.npy`` array, memory-mapped, or an ``.npz`` archive; raise InputError if unreadable."""
+    """Return a memory-mapped ``.npy`` array or an ``.npz`` archive; raise InputError if it cannot be read."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python 2 headers, and sizes that overflow

@@ -1,4 +1,4 @@
-"""Writer of one array of a store."""
+"""Write one array of a store in chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.store.layout import ArraySpec
 
 
 class ArrayWriter:
-    """Writer of one array. It hashes the values and cuts them into chunks, which threads write."""
+    """Writer of one array, which hashes the values and splits them into chunks that threads write."""
 
     def __init__(
         self, write: Callable[[int, np.ndarray], None], spec: ArraySpec, chunk: int, threads: Threads
@@ -30,7 +30,7 @@ class ArrayWriter:
         self._sha = hashlib.sha256()
 
     def append(self, values: np.ndarray) -> None:
-        """Add a copy of the values."""
+        """Append a copy of `values`."""
         values = np.ascontiguousarray(values, self._dtype)
         self._sha.update(values.data)
         while len(values):
@@ -42,7 +42,7 @@ class ArrayWriter:
                 self._flush()
 
     def _flush(self) -> None:
-        """Submit the buffer for writing; reuse a written buffer, because fresh memory costs page faults."""
+        """Submit the buffer for writing; if possible, reuse a written one, because fresh memory is slow."""
         self._writing.append(self._threads.submit(self._write, self._written, self._buffer, self._buffered))
         self._written += self._buffered
         self._buffered = 0

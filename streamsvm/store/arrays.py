@@ -18,8 +18,8 @@ from streamsvm.store.store import COLUMNS, IN_MEMORY, Columns, Facts, RowSizes, 
 class ArrayStore(Store):
     """Store of `rows` in memory; the costs in `rows`, if any, are sample weights.
 
-    `labels` has the class names and label dtype, as `class_record` returns them. `meta` records how the rows
-    were read. `dense` says whether the rows come from a dense matrix.
+    `labels` gives the class names and the label dtype, as returned by `class_record`. `meta` records how the
+    rows were read. `dense` is True if the rows come from a dense matrix.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ArrayStore(Store):
         return only(self.read(ranges)._asdict(), wanted & self.facts.stored)
 
     def read(self, ranges: Ranges) -> Rows:
-        """Return the rows in ranges; for a single range, the arrays are views of the stored arrays."""
+        """Return the rows in ranges. For a single range, the arrays are views of the arrays of the store."""
         if len(ranges) > 1 and (ranges[1:, 0] >= ranges[:-1, 1]).all():
             kept = np.zeros(self.n_rows, np.bool_)
             kept[numbers_in(ranges)] = True

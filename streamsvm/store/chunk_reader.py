@@ -1,8 +1,8 @@
-"""Reading and decoding of chunks by several threads, without the container's library.
+"""Read and decode chunks with several threads, without the container's library.
 
-A chunk is a run of successive elements of an array that is compressed as a unit. Zarr and HDF5 decode one
-chunk at a time under a lock. Here each chunk takes three steps that mostly run without the GIL: fetch the
-bytes, undo the codecs, and copy the requested elements.
+A chunk is a range of successive array elements that are compressed as a unit. Zarr and HDF5 decode one chunk
+at a time under a lock. Here each chunk takes three steps that mostly run without the GIL: fetch the bytes,
+undo the codecs, and copy the requested elements.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ THREADS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 8  # chunks that the operating system preloads, so that the disk is never idle
 
 _JOB_ELEMENTS = 2**15  # minimum elements per job, because each job has overhead
-_MAX_KEPT_BYTES = 2**22  # of a decoded chunk that is kept for the next read
+_MAX_KEPT_BYTES = 2**22  # maximum size of a decoded chunk that is kept for the next read
 _NOTHING = np.empty(0)
-_MIN_REUSED = 2**20  # minimum bytes of a reused buffer
+_MIN_REUSED = 2**20  # minimum size of a reused buffer, in bytes
 
 
 class Chunks(Protocol):
-    """Interface of the chunks of one numeric array."""
+    """Interface for reading the chunks of one numeric array."""
 
     dtype: np.dtype
     chunk: int  # elements per chunk; the last chunk is padded to this length
 
     def fetch(self, number: int, local: threading.local) -> Any:
-        """Return the stored bytes of a chunk; None if the chunk is missing, so that its elements are `fill`.
+        """Return the stored bytes of a chunk, or None if it is missing and its elements are therefore `fill`.
 
-        The bytes, whose buffer `local` may hold, are valid until the same thread fetches the next chunk.
-        Raises `OSError` or `ValueError`.
+        The bytes are valid until the same thread fetches another chunk, because `local` may hold their
+        buffer. Raises `OSError` or `ValueError` if the chunk cannot be read.
         """
 
     def decode(self, payload: Any, out: np.ndarray) -> None:
-        """Decode a chunk into `out`; raise an error if it is damaged or has another length."""
+        """Decode a chunk into `out`; raise an error if the chunk is damaged or has a different length."""
 
     def expect(self, number: int) -> None:
-        """Ask the system to load a chunk that will be fetched soon."""
+        """Ask the operating system to load a chunk that will be fetched soon."""
 
     @property
     def fill(self) -> Any:
@@ -63,10 +63,11 @@ class ChunkReader:
         self._ends: dict[Chunks, tuple[int, np.ndarray]] = {}
 
     def read(self, chunks: Chunks, ranges: Ranges) -> np.ndarray:
-        """Return the elements in ranges, concatenated in an array that nothing else refers to.
+        """Return the elements in ranges, concatenated in an array that nothing else uses.
 
-        Each chunk is decoded once, in chunk order. If a single range continues the last read, the chunk that
-        they share is not decoded again. Raises `OSError` or `ValueError` if a chunk is missing or damaged.
+        Each chunk is decoded once, in chunk order. If a single range continues the last read, the chunk in
+        which that read ended is not decoded again. Raises `OSError` or `ValueError` if a chunk cannot be
+        read.
         """
         out = self._arrays.empty(int(lengths(ranges).sum()), chunks.dtype)
         size = chunks.chunk
@@ -76,7 +77,7 @@ class ChunkReader:
         numbers, bounds = np.unique(chunk_of[order], return_index=True)
         bounds = np.append(bounds, len(order))
         end, last = self._ends.pop(chunks, (-1, _NOTHING))
-        continues = len(ranges) == 1 and ranges[0, 0] in (end - 1, end)  # row pointers overlap
+        continues = len(ranges) == 1 and ranges[0, 0] in (end - 1, end)  # row pointers overlap by one
         kept = (end - 1) // size if continues else -1
 
         def read_chunk(at: int) -> None:
@@ -157,7 +158,7 @@ def _zlib() -> Any:
 
 
 def inflate(payload: Any, out: np.ndarray) -> None:
-    """Decompress a zlib stream into `out`; raise ValueError if the lengths differ."""
+    """Decompress a zlib stream into `out`; raise ValueError unless the result has the length of `out`."""
     stream = _zlib().decompressobj()
     try:
         content = stream.decompress(payload, out.nbytes + 1)
@@ -169,14 +170,14 @@ def inflate(payload: Any, out: np.ndarray) -> None:
 
 
 def copy_bytes(content: Any, out: np.ndarray) -> None:
-    """Copy bytes into `out`; raise ValueError if the lengths differ."""
+    """Copy bytes into `out`; raise ValueError unless they have the length of `out`."""
     if len(content) != out.nbytes:
         raise ValueError(f"the chunk has {len(content)} bytes instead of {out.nbytes}")
     out.view(np.uint8)[:] = np.frombuffer(content, np.uint8)
 
 
 def read_bytes(descriptor: int, out: np.ndarray, offset: int = 0) -> None:
-    """Fill a contiguous array with bytes from a file offset; raise ValueError if the file ends early."""
+    """Fill a contiguous array from a file, starting at byte `offset`; raise ValueError if it is too short."""
     rest = out.view(np.uint8).reshape(-1).data
     while len(rest):
         n = os.preadv(descriptor, [rest], offset)

@@ -1,4 +1,4 @@
-"""Interface of containers (Zarr folders, HDF5 files and matrix files) and of the arrays in them."""
+"""Base classes of containers (Zarr folders, HDF5 files and matrix files) and of the arrays in them."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ WRITE_ALL = ", or write it with zarr.config.set({'array.write_empty_chunks': Tru
 
 # No codec of streamsvm or anndata compresses constant bytes by a larger ratio (zstd: about 2**15).
 MAX_COMPRESSION = 2**17
-SLACK = 2**20  # bytes that an array may claim in addition to this ratio
-MAX_CHUNK_BYTES = 2**30  # of a decoded chunk
+SLACK = 2**20  # bytes that an array may claim beyond this ratio
+MAX_CHUNK_BYTES = 2**30  # maximum size of a decoded chunk
 
 
 class MissingChunk(ValueError):
-    """Error for a required chunk that does not exist."""
+    """Raised if a required chunk does not exist."""
 
 
 class StoredArray:
-    """Array of one or two axes in a container; an element is an entry of the first axis.
+    """One- or two-dimensional array in a container. In two dimensions, an element is a row.
 
-    `absent_chunks` says how to treat missing chunks; other Zarr writers omit chunks that have only the fill
-    value.
+    `absent_chunks` says what to do about missing chunks, because other Zarr writers omit chunks that contain
+    only the fill value.
     """
 
     name: str  # path in the container, such as "X/data"
     length: int
     dtype: np.dtype | None  # None for text
-    width: int  # bytes per element in memory; for strings of variable length, bytes of a reference
-    columns: int | None  # like `column_chunk`, None for one axis
+    width: int  # size of an element in memory, in bytes; for variable-length strings, of a reference
+    columns: int | None  # number of columns; None, like `column_chunk`, for a one-dimensional array
     chunk: int  # elements per chunk, the unit of decoding or reading
     column_chunk: int | None = None  # columns per chunk
     container: Container
@@ -58,10 +58,10 @@ class StoredArray:
     def _set_layout(
         self, shape: Sequence[int] | None, chunks: Sequence[int], dtype: np.dtype, axes: int, *, text: bool
     ) -> None:
-        """Set the attributes that follow from the shape; raise StoreError unless it has `axes` axes."""
+        """Set the attributes that depend on the shape; raise StoreError unless it has `axes` dimensions."""
         if shape is None or len(shape) != axes:
-            expected = "one axis" if axes == 1 else "two axes"
-            raise self.error(f" has shape {shape}, expected {expected}")
+            expected = "one dimension" if axes == 1 else "two dimensions"
+            raise self.error(f" has shape {shape}; it must have {expected}")
         self.length = int(shape[0])
         self.columns = int(shape[1]) if axes == 2 else None
         self.chunk = max(1, int(chunks[0]))
@@ -70,10 +70,10 @@ class StoredArray:
         self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
 
     def _check_chunk_size(self) -> None:
-        """Raise StoreError if a decoded chunk has more than 1 GiB; called before decoding."""
+        """Raise StoreError, before anything is decoded, if a decoded chunk would exceed 1 GiB."""
         size = self.width // (self.columns or 1) * self.chunk * (self.column_chunk or 1)
         if size > MAX_CHUNK_BYTES:
-            raise self.error(f" has chunks of {size:,} bytes, but at most {MAX_CHUNK_BYTES:,} are decoded")
+            raise self.error(f" has chunks of {size:,} bytes, but at most {MAX_CHUNK_BYTES:,} are supported")
 
     @property
     def shape(self) -> list[int]:
@@ -81,16 +81,17 @@ class StoredArray:
 
     @functools.cached_property
     def exceeds_page_cache(self) -> bool:
-        """True if the page cache cannot keep the array from one pass to the next.
+        """Whether the array is too large to stay in the page cache from one pass to the next.
 
-        The limit is 1/8 of the memory: a store has two large arrays, and weights and duals need most memory.
+        The limit is 1/8 of the memory, because a store has two large arrays, and most of the memory is needed
+        for weights and duals.
         """
         return self.stored_bytes() > memory_limit() // 8
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return the elements ``start:stop`` in a new array; each chunk is decoded once.
 
-        Raises StoreError, which names array and chunk, if they cannot be read or the container has changed.
+        Raises StoreError, naming array and chunk, if an element cannot be read or the container has changed.
         """
         return self.read_ranges(span(start, stop))
 
@@ -105,7 +106,7 @@ class StoredArray:
             self.container.check_unchanged()
             for start, stop in filled.tolist():
                 self._raise_for_chunk(start, stop)
-            if isinstance(error, MemoryError):  # every single chunk fits
+            if isinstance(error, MemoryError):  # each chunk by itself fits
                 what = f": not enough memory for {stop - start} elements; read fewer rows at a time"
                 raise self.error(what) from error
             raise self._read_error(start // self.chunk, error) from error
@@ -113,7 +114,7 @@ class StoredArray:
         return values
 
     def read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        """Return rows ``start:stop`` and columns ``first:end`` of a two-axis array, in a new array."""
+        """Return rows ``start:stop`` and columns ``first:end`` of a two-dimensional array, in a new array."""
         try:
             values = self._read(start, stop, slice(first, end))
         except Exception as error:
@@ -182,14 +183,14 @@ class StoredArray:
         return self.error(f", chunk {element // self.chunk}: {reason} ({DAMAGED})")
 
     def note_absent(self) -> None:
-        """Record a missing chunk, in any thread; raise MissingChunk if `absent_chunks` is "refuse"."""
+        """If `absent_chunks` is "refuse", raise MissingChunk; if "warn", record the array. Thread-safe."""
         if self.absent_chunks == "refuse":
             raise MissingChunk("the chunk is missing")
         if self.absent_chunks == "warn":
             self.container.gaps |= {self.name}
 
     def check_claimed_size(self) -> None:
-        """Raise StoreError if the stored bytes are too few for the claimed length, before allocating it."""
+        """Raise StoreError, before allocating anything, if the stored bytes are too few for the length."""
         claimed, stored = self.length * self.width, self.stored_bytes()
         if claimed > stored * MAX_COMPRESSION + SLACK:
             raise self.error(f" claims {claimed:,} bytes, but only {stored} bytes are stored ({DAMAGED})")
@@ -203,18 +204,18 @@ class StoredArray:
             raise self.error(" does not hold integers")
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
-        """Return the elements ``start:stop``, or only some `columns`; only called without `_chunks`."""
+        """Return the elements ``start:stop``, or some `columns` of them; called only if `_chunks` is None."""
         raise NotImplementedError
 
     def stored_bytes(self) -> int:
-        """Return the bytes of all chunks on disk, or the claimed size if these bytes are unknown."""
+        """Return the total size of all chunks on disk in bytes, or the claimed size if it is unknown."""
         return self.length * self.width
 
 
 class Container(ABC):
-    """Zarr folder, HDF5 file or matrix file, open for reading or, if streamsvm creates it, for writing.
+    """Zarr folder, HDF5 file or matrix file, opened for reading or, if streamsvm creates it, for writing.
 
-    All faults on disk are raised as `StoreError`.
+    Errors of the file system, the file format's library and its codecs are raised as `StoreError`.
     """
 
     gaps: frozenset[str] = frozenset()  # names of arrays with missing chunks
@@ -235,7 +236,7 @@ class Container(ABC):
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:
-        """Turn errors of the library, its codecs and the file system into a StoreError."""
+        """Convert errors of the library, its codecs and the file system to a StoreError."""
         try:
             yield
         except StoreError:
@@ -269,7 +270,8 @@ class Container(ABC):
     def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
         """Return the labels that are stored with a matrix under `name`; raise `InputError` if there are none.
 
-        The result is an array and None, or a list of distinct values and each row's position in the list.
+        Returns either the array of labels and None, or a list of distinct labels and an array with the
+        position of each row's label in that list.
         """
         raise InputError(
             f"{self.path} is a single array, which has no labels {name!r}",
@@ -277,7 +279,7 @@ class Container(ABC):
         )
 
     def array(self, path: str, axes: int = 1) -> StoredArray:
-        """Open an array with `axes` axes; raise StoreError if there is none."""
+        """Open an array; raise StoreError if it does not exist or does not have `axes` dimensions."""
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
         with self.wrapped(path):
@@ -287,7 +289,7 @@ class Container(ABC):
     def _array(self, path: str, axes: int) -> StoredArray: ...
 
     def check_unchanged(self) -> None:
-        """Raise StoreError if the store has changed; a new file at an open file's path does not count."""
+        """Raise StoreError if the open file has changed. A new file at the same path is not a change."""
         if self._opened is not None:
             with self.wrapped(""):
                 status = os.fstat(cast(int, self.descriptor))
@@ -320,7 +322,7 @@ _HDF5_PHRASES = {
 
 
 def one_line(error: BaseException) -> str:
-    """Describe an error in one line: by the meaning or first line of its message, or else by its type."""
+    """Return one line about an error: its known meaning, the first line of its message, or its type."""
     if (refused := system_error(error)) is not None:
         return durable.reason(refused)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
@@ -332,7 +334,7 @@ def one_line(error: BaseException) -> str:
 
 
 def system_error(error: BaseException) -> OSError | None:
-    """Return the operating system's error behind `error`, or None; HDF5 quotes its number in messages."""
+    """Return the operating system's error behind `error`, or None. HDF5 quotes its number in the message."""
     if isinstance(error, OSError) and error.errno and error.strerror in (os.strerror(error.errno), None):
         return error
     quoted = re.search(r"errno = (\d+)", str(error))

@@ -1,4 +1,4 @@
-"""HDF5 files as containers."""
+"""Read and write HDF5 files as containers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Hdf5Array(StoredArray):
         return complete_rows(self._dataset)
 
     def _has_chunks(self, first: int, end: int) -> bool:
-        """Return whether chunks ``first:end`` of the first axis exist; record missing chunks."""
+        """Return whether rows ``first:end`` of the chunk grid are complete; if not, call `note_absent`."""
         exist = self._complete is None or bool(self._complete[first:end].all())
         if not exist:
             self.note_absent()
@@ -77,7 +77,7 @@ class Hdf5Array(StoredArray):
 
 
 class Hdf5Container(Container):
-    """HDF5 file, open for reading or writing."""
+    """HDF5 file opened for reading or writing."""
 
     kind = "hdf5"
 
@@ -94,7 +94,7 @@ class Hdf5Container(Container):
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
             else:
                 if not path.is_file():
-                    raise StoreError(f"{path}: not a regular file; check the path")
+                    raise StoreError(f"{path} is not a regular file; check the path")
                 self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
                 self._opened = os.fstat(self.descriptor)
                 self.size = self._opened.st_size
@@ -211,11 +211,10 @@ def _put(dataset: h5py.Dataset, start: int, values: np.ndarray) -> None:
         if dataset.ndim == 2:
             start, values = start // dataset.shape[1], values.reshape(-1, dataset.shape[1])
         dataset[start : start + len(values)] = values
-        dataset.flush()  # closing the dataset would flush too, but hide errors
+        dataset.flush()  # closing the dataset would flush, too, but ignore errors
 
 
 def _set_attrs(node: Any, attrs: dict[str, Any]) -> None:
-    """Set the attributes of a group or dataset, with lists as arrays."""
     for name, value in attrs.items():
         if isinstance(value, list):
             text = all(isinstance(item, str) for item in value)

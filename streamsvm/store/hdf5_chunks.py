@@ -1,6 +1,6 @@
-"""Gzip-compressed chunks of HDF5 datasets, decoded by several threads.
+"""Decode gzip-compressed chunks of HDF5 datasets with several threads.
 
-libhdf5 decodes one chunk at a time, under one lock for all files.
+libhdf5 itself decodes one chunk at a time, under one lock for all files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from streamsvm.store.chunk_reader import copy_bytes, inflate
 
 _DEFLATE, _SHUFFLE = 1, 2  # HDF5 filter numbers
-HasChunks = Callable[[int, int], bool]  # (first, end): whether chunks ``first:end`` of the first axis exist
+HasChunks = Callable[[int, int], bool]  # (first, end): whether rows ``first:end`` of the grid are complete
 
 
 def complete_rows(dataset: h5py.Dataset) -> np.ndarray | None:
-    """Return the mask of complete rows in the chunk grid; None if no chunk is missing."""
+    """Return a mask of the complete rows of the chunk grid, or None if no chunk is missing."""
     if dataset.chunks is None:
         return None
     grid = [-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True)]
@@ -37,7 +37,7 @@ def complete_rows(dataset: h5py.Dataset) -> np.ndarray | None:
 
 
 class Hdf5Chunks:
-    """Chunks of a one-axis dataset whose last filter is gzip, optionally after a byte shuffle."""
+    """Chunks of a one-dimensional dataset whose last filter is gzip, optionally after a byte shuffle."""
 
     def __init__(self, dataset: h5py.Dataset, filters: list[int], has_chunks: HasChunks) -> None:
         self._dataset, self._filters, self._has_chunks = dataset, filters, has_chunks

@@ -1,4 +1,4 @@
-"""Label sets in AnnData from other programs: a 0/1 matrix in ``obsm``."""
+"""Read label sets in AnnData from other programs: a 0/1 matrix in ``obsm``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.ranges import Ranges, number_at
 from streamsvm.store.store import Columns
 
-_MAX_CLASSES = 2**24  # limit because a shape may claim any number, and each class takes a string
+_MAX_CLASSES = 2**24  # a shape may claim any number of classes, and each needs a string
 
 
 class Indicator:
@@ -24,7 +24,7 @@ class Indicator:
     """
 
     def __init__(self, matrix: StoredMatrix) -> None:
-        if matrix.columns is not None:  # a chunk may have only zeros
+        if matrix.columns is not None:  # a chunk that contains only zeros may be missing
             for array in matrix.arrays.values():
                 array.absent_chunks = "allow"
         self._matrix = matrix
@@ -64,7 +64,7 @@ class Indicator:
 
 
 def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | None:
-    """Open an entry of ``obsm`` as an indicator of labels; None if there is no such entry.
+    """Open the entry `key` of ``obsm`` as an indicator matrix of labels; None if there is no such entry.
 
     Raises StoreError unless it is a matrix with `n_rows` rows and a column for each class.
     """

@@ -1,4 +1,4 @@
-"""Joined stores: rows of several stores in sequence, with features matched by name."""
+"""Join several stores: concatenate their rows, and match their features by name."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from streamsvm.store.store import Columns, RowSizes, Store, Whole
 from streamsvm.store.views import matched, recoded
 
 Result = TypeVar("Result")
-_SPARSE_BYTES = 2 * 8  # bytes per value, to convert dense rows to CSR
+_SPARSE_BYTES = 2 * 8  # bytes per value that the conversion of dense rows to CSR needs
 
 
 class JoinedStore(Store):
-    """Concatenated rows of stores with the same features and classes; `close` closes the stores.
+    """Store that concatenates the rows of stores with equal features and classes; `close` closes them.
 
     Dense rows become CSR unless all stores have dense rows.
     """
@@ -68,7 +68,7 @@ class JoinedStore(Store):
         return None if what == "statistics" else self.stores[0].whole(what)
 
     def _each(self, ranges: Ranges, read: Callable[[Store, Ranges], Result]) -> Iterator[tuple[int, Result]]:
-        """Yield (first row of a store, result of `read`) for successive ranges in the same store."""
+        """For successive ranges in the same store, yield (first row of the store, result of `read`)."""
         parts, divided = split_ranges(ranges, self._starts)
         if not len(parts):
             parts, divided = np.zeros(1, np.int64), span(0, 0)
@@ -107,9 +107,9 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
     """Join stores that differ only in rows, classes and features.
 
     Features are joined by `_common_features`; a feature that a store lacks is 0 in the rows of that store.
-    Classes are the union, ordered by `all_classes`. Raises StoreError if features cannot be joined or are
-    numbered from 0 in one store and from 1 in another, rows are in groups, or only some stores have weights,
-    several labels per row or a hold-out column.
+    The classes are the union, ordered by `all_classes`. Raises StoreError if features cannot be joined, or
+    are numbered from 0 in one store and from 1 in another; if rows are in groups; if text was hashed
+    differently; or if only some stores have weights, several labels per row or a hold-out column.
     """
     first, *others = stores
     for other in others:
@@ -118,7 +118,7 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
                 raise StoreError(f"{first.path} and {other.path} cannot be joined: only one of them {what}")
         texts = ((store.meta.get("encoding") or {}).get("text") or {} for store in (first, other))
         if len({str({**each, "columns": None}) for each in texts}) > 1:
-            raise StoreError(f"{first.path} and {other.path} hash text differently; convert both identically")
+            raise StoreError(f"{first.path} and {other.path} hash text differently; use the same settings")
     if first.grouped:
         raise StoreError(f"{first.path}: groups of rows cannot be joined; convert all data at once")
     names = [store.feature_names() for store in stores]
@@ -153,7 +153,7 @@ def _common_features(stores: list[Store], names: Sequence[list[str] | None], joi
 
     "inner" keeps the features that all stores have, in the order of the first store; "outer" keeps all
     features, in order of appearance. A warning states how many features some stores lack. Raises StoreError
-    if only some stores have feature names, the numbers of unnamed features differ, or no feature is left.
+    if only some stores have names, if the numbers of unnamed features differ, or if no feature is left.
     """
     if join not in ("inner", "outer"):
         raise SettingsError(f"join must be inner or outer, not {join!r}", setting="join")

@@ -1,4 +1,4 @@
-"""Detection of an input's kind, a key of `TITLES`, from its first bytes, structure and, for text, suffix."""
+"""Detect the kind of an input, a key of `TITLES`, from its first bytes, structure and, for text, suffix."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ _MAGIC = {
     b"PAR1": "parquet", b"ARROW1": "lists",
 }  # fmt: skip
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-MAGIC_SIZE = max(map(len, COMPRESSIONS))  # first bytes that identify a compression
+MAGIC_SIZE = max(map(len, COMPRESSIONS))  # number of first bytes that identify a compression
 COMPRESSION_SUFFIXES = {"gz", "bz2", "xz", "zst"}
-_HEAD_SIZE = 4096  # first bytes read to detect a kind
+_HEAD_SIZE = 4096  # number of bytes read to detect a kind
 
 
 def kind_of(path: str | os.PathLike[str], format: str | None = None) -> str:
-    """Return the kind of an input, a name in `TITLES`; "anndata" includes streamsvm stores.
+    """Return the kind of an input, a key of `TITLES`; "anndata" includes streamsvm stores.
 
     Parameters
     ----------
     path : path, address, or "-"
-        Input. The suffix decides for a pipe and other inputs that are neither file nor folder; "-", standard
-        input, is LIBSVM text.
+        Input. If it is neither a file nor a folder, such as a pipe, its suffix determines the kind. Standard
+        input, "-", is LIBSVM text.
     format : str, optional
-        Expected kind, which must match the content. For text it overrides the suffix, and "parquet"
-        overrides "lists".
+        Expected kind, which must match the content. For text it overrides the suffix, and a file of kind
+        "lists" may also be read as "parquet".
 
     Raises
     ------
     InputError
-        If the input is unreadable, has no known kind, or contradicts `format`.
+        If the input cannot be read, is of no known kind, or contradicts `format`.
     """
     if format is not None and format not in TITLES:
         raise ValueError(f"format must be one of {', '.join(TITLES)}, not {format!r}")
@@ -87,19 +87,19 @@ def is_trained_in_place(path: str | os.PathLike[str]) -> bool:
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Return whether an ``.npz`` archive is packed: has compressed arrays or a SciPy sparse matrix."""
+    """Return whether an ``.npz`` archive contains compressed arrays or a SciPy sparse matrix."""
     members = _members(path)
     compressed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
     return compressed or {"format.npy", "shape.npy"} <= {each.filename for each in members}
 
 
 def compression_of(begin: bytes) -> str | None:
-    """Detect the compression of text by its first `MAGIC_SIZE` bytes; return None for plain text."""
+    """Return the compression of text, detected from its first `MAGIC_SIZE` bytes, or None for plain text."""
     return next((name for magic, name in COMPRESSIONS.items() if begin.startswith(magic)), None)
 
 
 def _members(path: str | os.PathLike[str]) -> list[zipfile.ZipInfo]:
-    """Return the archive's members; [] if it is damaged or a pipe, because opening it reports the error."""
+    """Return the members of an archive, or [] on an error, which is reported when the archive is opened."""
     try:
         with open_file(Path(local(path)), follow=True) as file, zipfile.ZipFile(file) as archive:
             return archive.infolist()
@@ -133,12 +133,12 @@ def _recognised(path: str | os.PathLike[str]) -> str:
     if found is None and by_name in TEXTS and compression_of(begin) is None:
         control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in begin)
         line = begin.partition(b"\n")[0].decode("utf-8", "surrogateescape")
-        # If the first line is text, a later line is malformed, and the reader will name that line.
+        # If the first line is text, the reader will find and name the malformed line.
         begins_as_text = "".join(line.split()).isprintable()
         is_foreign = b"\0" in begin and 16 * control > len(begin) and not begins_as_text
     if is_foreign:
         raise InputError(
-            f"{path} begins with {begin[:8]!r}, which fits no supported format: {', '.join(TITLES.values())}"
+            f"{path} begins with {begin[:8]!r} and matches no supported format: {', '.join(TITLES.values())}"
         )
     return found or by_name
 

@@ -1,4 +1,4 @@
-"""Labels and weights of a matrix, from separate files or from arrays or columns of the matrix file."""
+"""Read the labels and weights of a matrix from separate files; labels may also be in the matrix file."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from streamsvm.store.store import Columns
 
 
 class FileLabels:
-    """Labels of the `n_rows` rows in the matrix `path`, in memory as codes.
+    """Labels of a matrix with `n_rows` rows in the file `path`, held in memory as class codes.
 
-    The classes are ordered as by ``convert``. `labels` is an array with the label of each row or, with
-    `at`, a list of distinct labels, in which `at` has the position of each row's label. `where` names the
-    source of the labels in messages. Raises InputError if there is not one label per row, or a value cannot
-    be a label.
+    The classes are in the same order as in a converted store. `labels` is an array with the label of each
+    row. If `at` is given, `labels` is instead a list of distinct labels, and `at` has the position of each
+    row's label in that list. `where` names the source of the labels in messages. Raises InputError if there
+    is not one label per row, or if a value cannot be a label.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class FileLabels:
         self.nbytes = self._codes.nbytes
 
     def columns(self, ranges: Ranges) -> Columns:
-        """Return the codes, `labels`, for ranges of rows; -1 for a missing label."""
+        """Return `labels`, the class codes in ranges of rows; a missing label has code -1."""
         return {"labels": self._codes[numbers_in(ranges)]}
 
 
@@ -66,9 +66,10 @@ def open_labels(
     labels: str | os.PathLike[str] | None,
     like: Mapping[str, Any],
 ) -> FileLabels:
-    """Open the labels of a matrix: the file `labels`, or `label`, an array or column of the matrix file.
+    """Read the labels of a matrix from the file `labels`, or from `label` in the file of the matrix.
 
-    `like` is as for `open_store`.
+    `label` is an array or a column, and `like` is as for `open_store`. Raises InputError unless exactly one
+    of `label` and `labels` is given.
     """
     path = container.path
     if labels is not None and label is not None:
@@ -103,7 +104,7 @@ def _array_or_lines(path: Path) -> np.ndarray | list[str]:
 
 
 def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
-    """Read a file of labels. Lines of text are spelled as in LIBSVM text, and "" is a missing label."""
+    """Read labels from a file; lines of text are spelled as in LIBSVM text, and missing labels are ""."""
     lines = _array_or_lines(path)
     if isinstance(lines, np.ndarray):
         return lines

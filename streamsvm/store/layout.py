@@ -1,4 +1,4 @@
-"""Layout of a store: names, lengths, dtypes, fill values and chunk lengths of its arrays."""
+"""Layout of a store: names, specifications, attributes and chunk lengths of its arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FEATURES = "var/_index"
 # Optional statistics of the non-zero values of each feature: count, mean, sum of squared deviations from the
 # mean, and largest absolute value.
 STATISTICS = ("nonzeros", "nonzero_mean", "nonzero_deviations", "largest")
-# Optional columns, as a map from the field of `Rows` to the name in the record's `columns`.
+# Optional columns: maps each field of `Rows` to its name in the record's `columns`.
 WEIGHTS, GROUPS, LABEL_SETS, HOLD_OUT_BY = "weight", "qid", "labels", "hold_out_by"
 COLUMNS = {"cost": WEIGHTS, "qid": GROUPS, "hold_out_by": HOLD_OUT_BY, "label_codes": LABEL_SETS}
 WEIGHT = f"obs/{WEIGHTS}"
@@ -47,11 +47,11 @@ _ROW_ARRAYS = (
     LABELS_ONES,
 )  # fmt: skip
 
-# anndata needs an index entry for every feature. Above this limit (1 GB of numbers) the store has no /var;
-# then anndata can only open X with `sparse_dataset`.
+# Maximum number of features for a /var, because anndata needs an index entry for each (1 GB of numbers).
+# Without /var, anndata can open only X, with `sparse_dataset`.
 VAR_LIMIT = 2**27
 
-MAX_CHUNK = 2**27  # maximum elements per chunk, so a damaged size cannot allocate much memory
+MAX_CHUNK = 2**27  # maximum elements per chunk, so that a damaged size cannot allocate much memory
 
 # anndata's encodings of numeric arrays, text arrays and categorical columns.
 ARRAY_ATTRS = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -62,10 +62,10 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 
 
 class ArraySpec(NamedTuple):
-    """Specification of one array; `dtype` is None for text, `fill` is None for the container's default.
+    """Specification of one array; `dtype` is None for text, and `fill` is None for the container's default.
 
-    An array with `columns` has two axes and chunks of whole rows, but is written as `length` values in row
-    order.
+    An array with `columns` is two-dimensional, and its chunks consist of whole rows, but it is written as
+    `length` values in row order.
     """
 
     length: int
@@ -79,18 +79,18 @@ class ArraySpec(NamedTuple):
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
-    """Return the container kind, "zarr" or "hdf5", for a path's suffix; raise StoreError if unknown."""
+    """Return the kind of container, "zarr" or "hdf5", from a path's suffix; raise StoreError if unknown."""
     kind = SUFFIXES.get(Path(path).suffix.lower())
     if kind is None:
-        raise StoreError(f"{path}: the name of a store must end in {', '.join(SUFFIXES)}")
+        raise StoreError(f"{path}: the name of a store must end in one of {', '.join(SUFFIXES)}")
     return kind
 
 
 def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) -> int:
-    """Return the elements per chunk for the array `name`, in a store of `n` rows and `nnz` values.
+    """Return the number of elements per chunk of the array `name` in a store with `n` rows and `nnz` values.
 
-    A chunk of a per-row array spans about eight chunks of `data`. Therefore reading a block of rows decodes
-    little besides values, and no per-row array has more chunk files than `data`.
+    A chunk of an array with one element per row spans the rows of about eight chunks of `data`. Therefore
+    reading a block of rows decodes little besides values, and no such array has more chunk files than `data`.
     """
     if name == MATRIX:  # chunks of whole rows
         columns = length // n

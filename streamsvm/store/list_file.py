@@ -1,4 +1,4 @@
-"""Parquet and Arrow columns of number lists, read as a dense matrix by row groups or batches."""
+"""Read Parquet and Arrow columns of number lists as a dense matrix, by row groups or batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from streamsvm.store.container import StoredArray
 from streamsvm.store.parquet import open_parquet, row_bytes
 
 _READ_BYTES = 2**22  # approximate bytes per read of Parquet
-_MAX_ROWS = 2**16  # per read of Parquet
+_MAX_ROWS = 2**16  # maximum rows per read of Parquet
 
 
 class ListArray(StoredArray):
-    """Column with a list per row. A chunk is as long as the largest row group or batch, up to a limit."""
+    """Column of number lists. A chunk is as long as the largest row group or batch, up to a limit."""
 
     def __init__(self, container: ListFile, shape: tuple[int, int], dtype: np.dtype) -> None:
         self.container: ListFile = container
@@ -43,7 +43,7 @@ class ListArray(StoredArray):
         return found[(slice(None), *columns)]
 
     def _lists_from(self, row: int) -> Any:
-        """Return the lists that begin at `row`: continue the last read, or start at the row's group."""
+        """Return lists starting at `row`, continuing the last read or else reading the row's group."""
         begin, lists, more = self._ahead
         self._ahead = (self.length, (), iter(()))  # after an error, nothing is kept
         starts = self.container.starts
@@ -57,7 +57,6 @@ class ListArray(StoredArray):
         return lists[row - begin :]
 
     def _values(self, lists: Any, row: int) -> np.ndarray:
-        """Return the numbers in lists; raise StoreError unless all lists have `columns` numbers."""
         import pyarrow.compute as pc
 
         sizes = pc.fill_null(pc.list_value_length(lists), -1).to_numpy(zero_copy_only=False)
@@ -65,7 +64,7 @@ class ListArray(StoredArray):
             what = "the list is missing" if sizes[at] < 0 else f"the list has {sizes[at]} numbers"
             raise StoreError(
                 f"{self.container.path}: column {self.name!r}, row {row + at + 1}: {what}, but the first "
-                f"row has {self.columns}"
+                f"row has {self.columns}; all rows must have the same number"
             )
         values = lists.flatten()
         if values.null_count:
@@ -77,7 +76,7 @@ class ListArray(StoredArray):
 
 
 class ListFile(MatrixFile):
-    """Parquet or Arrow IPC file (or stream, as ``datasets`` writes it) with one column of number lists."""
+    """Parquet file, or Arrow IPC file or stream (from ``datasets``), with one column of number lists."""
 
     kind = "table"
 
@@ -107,7 +106,7 @@ class ListFile(MatrixFile):
 
     @property
     def reads_groups(self) -> bool:
-        """True if every row group is small enough to be read for a few of its rows."""
+        """True if every row group is small enough to be read even if few of its rows are needed."""
         return int(np.diff(self.starts).max()) <= self.chunk
 
     def _find_column(self) -> str:
@@ -132,9 +131,9 @@ class ListFile(MatrixFile):
         return str(found[0])
 
     def values(self, name: str, group: int = 0) -> Iterator[Any]:
-        """Yield a column's values from row group or batch `group` to the end, in batches of rows.
+        """Yield batches of a column's values, from row group or batch `group` to the end.
 
-        Columns of strings in Parquet are dictionary-encoded.
+        String columns of Parquet files are dictionary-encoded.
         """
         groups = range(group, len(self.starts) - 1)
         if self._parquet is None:
@@ -151,7 +150,7 @@ class ListFile(MatrixFile):
             yield batch.column(0)
 
     def labels(self, name: str) -> tuple[Any, np.ndarray | None]:
-        """Return the distinct values of a label column, and the position of each row's value in them."""
+        """Return the distinct values of a label column, and the position of each row's value among them."""
         from pyarrow import types
 
         if name not in self._schema.names or name == self.column:

@@ -1,4 +1,4 @@
-"""Matrices in AnnData from other programs: CSR, dense or CSC, read by rows."""
+"""Read CSR, CSC and dense matrices in AnnData from other programs by rows."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.obs_columns import column_names
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
 
-_PIECE = 2**18  # elements at each end of an array for the fingerprint
+_PIECE = 2**18  # elements per read of a dense matrix, and at each end of an array for the fingerprint
 _MAX_SIZE = 2**62
 
 
 class StoredMatrix(ABC):
-    """Matrix of numbers on disk, read by rows.
+    """Numeric matrix on disk, read by rows.
 
     Values stored as float32 or float64 keep their dtype; other numbers become float32. Integers of more than
     16 bits are refused if float32 cannot represent them (2**24 + 1 is the smallest) or if they reach 2**31.
 
-    The keys of `arrays` are ``data``, ``indices`` and ``indptr``; ``values``; or the paths of a dataframe's
-    columns.
+    The keys of `arrays` are ``data``, ``indices`` and ``indptr`` for CSR, ``values`` for a dense array, and
+    the paths of the columns for a dataframe.
     """
 
     encoding: str  # "csr" or "dense"
-    nnz: int  # stored values; for a dense matrix, all values
-    chunk_nnz: int  # values decoded at a time
+    nnz: int  # number of stored values; for a dense matrix, of all values
+    chunk_nnz: int  # number of values decoded at a time
     dense_rows = False  # True: `read` returns dense rows (only from a dense matrix)
     columns: list[str] | None = None  # column names of a dataframe
 
@@ -64,14 +64,14 @@ class StoredMatrix(ABC):
         """
 
     def samples(self) -> Iterator[bytes]:
-        """Yield the bytes to hash for the fingerprint: the first and last elements of each array."""
+        """Yield the first and last elements of each array, as bytes to hash for the fingerprint."""
         for array in self.arrays.values():
             size = max(1, min(array.chunk, _PIECE // max(1, array.columns or 1)))
             for start in sorted({0, max(0, array.length - size)}):
                 yield array.read(start, min(start + size, array.length)).tobytes()
 
     def _convert(self, values: np.ndarray, ranges: Ranges, what: str = "element") -> np.ndarray:
-        """Convert values to `dtype`; raise StoreError if that changes a wide integer."""
+        """Convert values to `dtype`; raise StoreError if this changes an integer of more than 16 bits."""
         with np.errstate(invalid="ignore"):  # signalling NaN
             result = values.astype(self.dtype, copy=False)
         if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
@@ -121,7 +121,7 @@ class CsrMatrix(StoredMatrix):
 
 
 class DenseMatrix(StoredMatrix):
-    """Dense matrix: one array of two axes, or one array per column. Rows read as CSR omit zeros."""
+    """Dense matrix: a two-dimensional array, or one array per column. Conversion to CSR omits zeros."""
 
     encoding = "dense"
 
@@ -163,7 +163,7 @@ class DenseMatrix(StoredMatrix):
         return matrix[present], columns[present], indptr
 
     def parts(self, first: int, stop: int) -> Iterator[np.ndarray]:
-        """Yield the stored values in rows ``first:stop``, some columns at a time."""
+        """Yield the stored values in rows ``first:stop``, a few columns at a time."""
         for begin in range(0, self.shape[1], self._width):
             end = min(begin + self._width, self.shape[1])
             if self._columns:
@@ -173,9 +173,9 @@ class DenseMatrix(StoredMatrix):
 
 
 def _load_columns(container: Container, name: str, shape: tuple[int, int], memory: int | None) -> CsrMatrix:
-    """Load a CSC matrix as CSR; raise `PlanError` if it does not fit into `memory` twice.
+    """Load a CSC matrix as CSR; raise `PlanError` if `memory`, in bytes, is too small for two copies.
 
-    With `memory` 0, the result has the matrix's sizes and types, but cannot be read.
+    If `memory` is 0, the result has the sizes and types, but cannot be read. If it is None, raise StoreError.
     """
     from scipy.sparse import csc_array
 
@@ -215,12 +215,13 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
 def open_matrix(container: Container, name: str, memory: int | None = None) -> CsrMatrix | DenseMatrix:
     """Open a matrix of AnnData; raise StoreError if it does not exist or its kind is unknown.
 
-    A CSC matrix is loaded into `memory` bytes, cannot be read if `memory` is 0, and is refused by default.
+    A CSC matrix is refused if `memory` is None. If `memory` is 0, it can be opened but not read. Otherwise it
+    is loaded, and `memory` is the limit in bytes.
     """
     path = container.path
     kind = container.node(name)
     if kind is None:
-        raise StoreError(f"{path}: the AnnData has no {name}; write it with a matrix")
+        raise StoreError(f"{path}: the AnnData has no {name}; check the name, or add the matrix")
     if kind == "array":
         return DenseMatrix(container, name, [container.array(name, axes=2)])
     attrs = container.attrs(name)
@@ -242,7 +243,7 @@ def open_matrix(container: Container, name: str, memory: int | None = None) -> C
 
 
 def _open_frame(container: Container, name: str) -> DenseMatrix:
-    """Open a dataframe of numbers; raise StoreError if it has no columns or a column without numbers."""
+    """Open a dataframe as a dense matrix; raise StoreError if it has no columns or a non-numeric column."""
     path, columns = container.path, column_names(container, name)
     if not columns:
         raise StoreError(f"{path}: {name} has no columns")

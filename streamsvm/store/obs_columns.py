@@ -1,4 +1,4 @@
-"""Columns of ``obs`` and ``var`` in AnnData from other programs: labels, weights and names."""
+"""Read columns of ``obs`` and ``var`` in AnnData from other programs: labels, weights and names."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _VALUES = {"array": "", "categorical": "/codes", **dict.fromkeys(_NULLABLE, "/va
 
 
 class DataFrameColumn:
-    """Column, or index, of a dataframe on disk; `categories` is None unless it is categorical.
+    """Column or index of a dataframe on disk; `categories` is None unless the column is categorical.
 
-    Categories, strings, booleans and numbers are supported, also as anndata's nullable arrays. Raises
-    StoreError if the column is damaged, unsupported or does not have `n_rows` rows.
+    Categories, strings, booleans and numbers are supported, including anndata's nullable arrays. Raises
+    StoreError if the column is damaged or unsupported, or if it does not have `n_rows` rows.
     """
 
     def __init__(self, container: Container, table: str, name: str, n_rows: int) -> None:
@@ -41,7 +41,7 @@ class DataFrameColumn:
         self._mask: StoredArray | None = None
         if encoding in _NULLABLE:
             self._mask = container.array(f"{node}/mask")
-            self._mask.absent_chunks = "allow"  # a chunk without missing values
+            self._mask.absent_chunks = "allow"  # chunks may be absent where no values are missing
         for array in filter(None, (self.values, self._mask)):
             array.check_length(n_rows)
         self.categories: list[str] | None = None
@@ -51,7 +51,7 @@ class DataFrameColumn:
             names = f"{node}/categories"  # newer pandas strings are a group of values and a mask
             labels = container.array(f"{names}/values" if container.node(names) == "group" else names)
             self.categories = [_text(value) for value in labels.read(0, labels.length).tolist()]
-        self.kind = "text" if labels.dtype is None else labels.dtype.kind  # of the values or categories
+        self.kind = "text" if labels.dtype is None else labels.dtype.kind  # kind of the values or categories
         if self.kind not in ("text", *"iubf"):
             raise self.error(f" has the unsupported dtype {labels.dtype}; convert it to text or numbers")
 
@@ -84,7 +84,7 @@ class DataFrameColumn:
 
 
 class LabelColumn:
-    """Label column. The classes are its categories or, after a pass over the column, its sorted values."""
+    """Label column. The classes are its categories or, if it has none, its sorted distinct values."""
 
     def __init__(self, column: DataFrameColumn, n_rows: int) -> None:
         self.column = column
@@ -102,7 +102,7 @@ class LabelColumn:
             self.classes = [_text(value) for value in self._values.tolist()]
         self.label_dtype = dtype_of_names(self.classes) if column.kind in "iu" else TEXT
         if len(set(self.classes)) != len(self.classes):
-            raise column.error(" has two categories with the same text")
+            raise column.error(" has two categories with the same text; rename one of them")
 
     def _distinct(self, n_rows: int) -> np.ndarray:
         distinct: np.ndarray | None = None
@@ -113,7 +113,7 @@ class LabelColumn:
         return np.zeros(0) if distinct is None else distinct
 
     def columns(self, ranges: Ranges) -> Columns:
-        """Return the codes, `labels`, for ranges of rows; -1 for a missing label."""
+        """Return `labels`, the class codes in ranges of rows; a missing label has code -1."""
         codes, missing = self.column.read(ranges)
         if self._values is not None:
             codes = np.where(missing, format.UNSEEN_LABEL, np.searchsorted(self._values, codes))

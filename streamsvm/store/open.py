@@ -1,4 +1,4 @@
-"""Opening of stores, with checks of their records."""
+"""Open stores, and check their records."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def open_store(
     Parameters
     ----------
     path : path-like
-        Path or address of a ``.zarr`` folder or an ``.h5``, ``.hdf5`` or ``.h5ad`` file. Or a matrix: an
-        ``.npy`` file, an uncompressed ``.npz`` archive, a ``.zarr`` folder that is a single array, or a
-        Parquet or Arrow file with a column of lists of numbers.
+        Path or address of a ``.zarr`` folder, of an ``.h5``, ``.hdf5`` or ``.h5ad`` file, or of a matrix: an
+        ``.npy`` file, an ``.npz`` archive, a ``.zarr`` folder that is a single array, or a Parquet or Arrow
+        file with a column of lists of numbers.
     label : str, optional
         For AnnData from other programs, the column of ``obs`` with the classes, as categories, strings,
         integers or booleans; rows without a label are omitted and counted in `Store.unlabelled`. For rows
         with several labels, the 0/1 matrix in ``obsm`` with a column for each class: CSR, dense, or a
         dataframe, whose columns name the classes (otherwise classes are numbered from 0). For a matrix, an
-        array in its archive or a column in its table. A streamsvm store has only ``"label"``, which may also
-        be called by its name in the source data.
+        array in its archive or a column in its table. For a streamsvm store, ``"label"`` or the name of
+        the label column in the source data.
     like : mapping, optional
         Record of a model. Its label column is the default of `label`, and its classes determine how lines of
         text in `labels` are read.
@@ -65,8 +65,8 @@ def open_store(
         Whether to read the labels of AnnData from other programs, or of a matrix. If False, the store has no
         classes, and all label codes are -1.
     sample_weight : str, optional
-        Numeric column of ``obs`` with the row weights. A streamsvm store may only have ``"weight"``, which is
-        read by default. AnnData from other programs has no default.
+        Numeric column of ``obs`` with the row weights. In a streamsvm store, this can only be ``"weight"``,
+        which is also read by default. For AnnData from other programs, the default is no weights.
     layer : str, optional
         Entry of ``layers`` to read instead of ``X``, in AnnData from other programs.
     raw : bool
@@ -79,9 +79,9 @@ def open_store(
     weights : path, optional
         Row weights of a matrix: ``.npy``, or text with one weight per line.
     memory : int, optional
-        Bytes of memory for loading a matrix that cannot be read by rows: CSC, or a sparse or compressed
-        ``.npz`` archive. By default, these matrices are refused. With 0, a CSC matrix is opened only for its
-        sizes and types and cannot be read.
+        Memory limit, in bytes, for loading a matrix that cannot be read by rows: CSC, or a sparse or
+        compressed ``.npz`` archive. By default, such matrices are refused. If 0, a CSC matrix is opened only
+        for its sizes and types and cannot be read.
     every_row : bool
         Whether to keep rows without a label, with label code -1.
     hold_out_by : str, optional
@@ -135,7 +135,6 @@ def open_store(
 
 
 def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) -> None:
-    """Raise StoreError if one of the options is set."""
     for name, value in options.items():
         if value:
             is_column = name == "labels" and not os.path.exists(value)
@@ -145,7 +144,7 @@ def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) 
 
 
 def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Container:
-    """Open the container at a path, after detecting its kind: see `open_store`."""
+    """Detect the kind of the container at a path, and open it; see `open_store`."""
     path = Path(local(path))
     if not path.exists():
         remedy = Remedy("check the path, or create a store with {}", Call("convert"))
@@ -174,7 +173,7 @@ def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner",
         value = options.get(name)
         if len(paths) > 1 and value is not None and (name != "hold_out_by" or os.path.isfile(value)):
             raise SettingsError(
-                f"{name} applies to one matrix, but there are several; convert each matrix", setting=name
+                f"{name} applies to one matrix, but there are several; convert each of them", setting=name
             )
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, **options)) for path in paths]
@@ -207,7 +206,7 @@ def open_validation_store(
 
 
 def open_folder(path: Path) -> Container:
-    """Open a Zarr folder; zarr is only imported if streamsvm did not write the folder."""
+    """Open a Zarr folder; zarr is imported only if streamsvm did not write the folder."""
     from streamsvm.store.zarr_backend import METADATA, ZarrContainer
 
     if (path / METADATA).is_file():
@@ -220,7 +219,6 @@ def open_folder(path: Path) -> Container:
 
 
 def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
-    """Open a streamsvm store, whose record must be intact and match the arrays."""
     path = container.path
     record = decode_record(path, content)
     source_label = content.get("label") or layout.LABEL  # name of the label column in the source data

@@ -1,4 +1,4 @@
-"""Reading of Parquet files in small batches, whose size is planned from the metadata."""
+"""Read Parquet files in small batches, whose size is determined from the metadata."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def span(start: int, stop: int) -> Ranges:
 
 
 def spans(n: int, size: int) -> Iterator[Ranges]:
-    """Yield the ranges of length `size` that cover 0 to `n`; the last range may be shorter."""
+    """Yield successive ranges of length `size` that cover ``0:n``; the last range may be shorter."""
     return (span(start, min(start + size, n)) for start in range(0, n, size))
 
 
@@ -40,7 +40,7 @@ def number_at(ranges: Ranges, at: int) -> int:
 
 
 def ranges_of(numbers: np.ndarray) -> Ranges:
-    """Return the smallest set of ranges that contain `numbers` in the same order."""
+    """Return the fewest ranges for which `numbers_in` returns `numbers`."""
     last = np.flatnonzero(np.diff(numbers) != 1)
     first = np.concatenate([[0], last + 1])[: len(numbers)]
     return np.column_stack([numbers[first], numbers[np.append(last, len(numbers) - 1)[: len(numbers)]] + 1])
@@ -58,7 +58,7 @@ def split_ranges(ranges: Ranges, borders: np.ndarray | int) -> tuple[np.ndarray,
     Returns
     -------
     parts : ndarray of int64, shape (m,)
-        Part that contains each returned range; part i is ``borders[i]..borders[i + 1]``.
+        Part that contains each returned range; part i is ``borders[i]:borders[i + 1]``.
     ranges : Ranges, shape (m, 2)
         Non-empty split ranges, in the order of the input.
     """

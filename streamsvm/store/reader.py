@@ -1,4 +1,4 @@
-"""Reading of streamsvm stores. All content is checked before it is used."""
+"""Read streamsvm stores, checking all content before it is used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STORED = {
 
 
 class ContainerStore(Store):
-    """Store in one container; `record` is None only for AnnData from other programs."""
+    """Store in one container; `record` is None unless streamsvm wrote the store."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ContainerStore(Store):
         return only(found, wanted)
 
     def _read_column(self, name: str, ranges: Ranges) -> Columns:
-        """Read and check a column; `label_codes` also returns `label_indptr`."""
+        """Read and check a column; for `label_codes`, also return `label_indptr`."""
         if name == "numbers":
             return {name: numbers_in(ranges)}
         if name == "label_codes":
@@ -111,7 +111,6 @@ class ContainerStore(Store):
         return Rows(**matrix, **self.columns(ranges, self.facts.stored - {"names"}))
 
     def _read_matrix(self, ranges: Ranges) -> dict[str, Any]:
-        """Read and check the matrix: `data`, `indices`, `indptr` and, for dense rows, `norm2`."""
         if self.dense_rows:
             return self._read_dense(ranges)
         spans, indptr = self._pointers(layout.INDPTR, ranges, self.nnz)

@@ -1,4 +1,4 @@
-"""Record of a store: its contents, the arrays that follow from them, and the fingerprint."""
+"""Record of a store: its contents, the arrays that these require, and the fingerprint."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from streamsvm.store.layout import ArraySpec
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Contents of a store and how they are stored; entries of its record, in this order.
+    """Contents of a store and how they are stored: the first entries of its record, in this order.
 
-    A store with feature names, statistics or dense rows has at most 2**27 features.
+    A store with feature names, statistics or dense rows may have at most 2**27 features.
 
     Attributes
     ----------
     n, d, nnz, n_classes : int
         Numbers of rows, features, values and classes.
     dtype : {"float16", "float32", "float64"}
-        Dtype of the values; float16 is only for dense rows.
+        Dtype of the values; float16 requires dense rows.
     index_base : {0, 1} or None
         First feature index in the source text.
     chunk_nnz : int
-        Values per chunk. Chunks of dense rows have at most this many values, unless one row has more.
+        Number of values per chunk. For dense rows, this is the maximum, which a single row may exceed.
     codec : {"fast", "small", "none"}
-        Compression of chunks: in Zarr Blosc-lz4, Blosc-zstd or none, in HDF5 none, gzip or none. Chunks
+        Compression of chunks: Blosc-lz4, Blosc-zstd or none in Zarr, and none, gzip or none in HDF5. Chunks
         always have checksums.
     columns : list of str
-        Optional columns: values of `layout.COLUMNS`, in the same order.
+        Names of the optional columns, as in `layout.COLUMNS` and in the same order.
     n_labels : int
-        Total number of labels, if rows may have several.
+        Total number of labels if rows may have several, else 0.
     label_dtype : {"str", "int64"}
         Python type of the labels.
     statistics : bool
-        Whether feature statistics are stored; writing them needs 32 bytes of memory per feature.
+        Whether statistics of the features are stored; writing needs 32 bytes of memory per feature.
     feature_names : bool
         Whether features have names.
     encoding : dict or None
-        Encoding of table columns as features, as JSON.
+        JSON record of how table columns were encoded as features.
     dense : bool
         Whether rows are dense, with a value for every feature.
     """
@@ -129,7 +129,8 @@ class Contents:
     def fingerprint_of(self, digests: Mapping[str, str]) -> str:
         """Return the SHA-256 of the content, which does not depend on container, codec or chunk length.
 
-        `digests` maps array names to SHA-256 hashes of little-endian bytes in row order, or to `text_digest`.
+        `digests` maps the name of each array to the SHA-256 of its little-endian bytes in row order or, for
+        texts, to their `text_digest`.
         """
         header = {"n": self.n, "d": self.d, "dtype": self.dtype, "classes": digests[layout.CATEGORIES]}
         header |= {} if self.label_dtype == TEXT else {"label_dtype": self.label_dtype}
@@ -143,7 +144,7 @@ class Contents:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreRecord(Contents):
-    """Entries that reading needs from a complete store's record; docs/formats.md lists all entries."""
+    """Entries of a complete store's record that are needed to read it; docs/formats.md lists all entries."""
 
     complete: Literal[True]
     fingerprint: str
@@ -154,7 +155,7 @@ class StoreRecord(Contents):
 
 
 def decode_record(path: Path, content: Any) -> StoreRecord:
-    """Check the version, completeness, checksum and entries of a record; raise StoreError if one is wrong."""
+    """Decode a store's record; raise StoreError if it is too new, incomplete, altered or invalid."""
     if isinstance(content, dict):
         version = content.get("version")
         if isinstance(version, int) and version > format.STORE_VERSION:

@@ -1,8 +1,8 @@
 """View of a store as slices in random order, which spreads neighbouring rows over all blocks.
 
-Atlas files are often sorted by donor or cell type, so a block of consecutive rows has few classes. This view
-cuts the rows into slices of equal length and puts the slices in one random order for all passes. Slices much
-longer than the file's chunks are read nearly as fast as the whole file; shorter slices mix better.
+Atlas files are often sorted by donor or cell type, so a block of consecutive rows contains few classes. This
+view cuts the rows into slices of equal length and puts the slices in one random order for all passes. Long
+slices of many chunks are read nearly as fast as rows in file order; short slices mix better.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from streamsvm.store.store import Facts, Store, Units
 from streamsvm.store.views import View, ViewedStore
 
 _SLICE_ORDER = -2  # block number reserved for drawing the order of the slices
-_CHUNKS_PER_SLICE = 4  # chunks of values; a slice touches at most five
+_CHUNKS_PER_SLICE = 4  # length of a slice in chunks of values; it overlaps at most five
 _MIN_SLICES_PER_BLOCK = 128
 _MIN_SLICES = 512
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sliced(View):
-    """View of a store's rows as slices in random order, which takes 40 bytes per slice."""
+    """View of a store's rows as slices in random order; it needs 24 bytes of memory per slice."""
 
     begins: np.ndarray  # int64, shape (n_slices,): each slice's first row in the store, in view order
     units: Units  # each slice's first row and first non-zero in the view
@@ -40,7 +40,7 @@ class Sliced(View):
 
 
 def sliced(store: Store, slice_rows: int, seed: int) -> Store:
-    """Return a view of a store in slices of `slice_rows` rows, in the random order of `seed`."""
+    """Return a view of a store in slices of `slice_rows` rows, in a random order determined by `seed`."""
     from streamsvm.kernels.random import permutation  # imports compiled code
 
     begins = np.arange(0, store.n_rows + slice_rows, slice_rows).clip(max=store.n_rows)
@@ -52,7 +52,6 @@ def sliced(store: Store, slice_rows: int, seed: int) -> Store:
 
 
 def _nnz_of_slices(store: Store, begins: np.ndarray, slice_rows: int) -> Iterator[np.ndarray]:
-    """Yield the numbers of non-zeros in the slices, in file order."""
     step = max(1, PIECE_ROWS // slice_rows)
     for at in range(0, len(begins) - 1, step):
         piece = begins[at : at + step + 1]
@@ -63,9 +62,9 @@ def _nnz_of_slices(store: Store, begins: np.ndarray, slice_rows: int) -> Iterato
 def choose_slice_rows(store: Store, block_rows: int) -> int:
     """Return the number of rows per slice for blocks of about `block_rows` rows.
 
-    A slice has four chunks of values, so reading it decodes at most five chunks. Slices are shorter if that
-    is needed for 128 slices per block and 512 slices in total, because then nearly all blocks have all
-    classes of a sorted file.
+    A slice is as long as four chunks of values, so reading it decodes at most five chunks. Slices are shorter
+    if necessary to have 128 slices per block and 512 slices in total, because then nearly all blocks contain
+    all classes of a sorted file.
     """
     short = min(block_rows // _MIN_SLICES_PER_BLOCK, store.n_rows // _MIN_SLICES)
     return max(1, min(int(_CHUNKS_PER_SLICE * store.chunk_rows), short))

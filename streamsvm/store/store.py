@@ -1,4 +1,4 @@
-"""Interface of stores: facts, sizes, columns and rows for ranges, and properties of the whole store."""
+"""Interface of stores, which return rows, columns and sizes in ranges, and facts about the whole store."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Units(NamedTuple):
 
 
 class RowSizes(NamedTuple):
-    """Upper bounds of row sizes, each int64 of shape (n_rows,)."""
+    """Upper bounds on row sizes, as int64 arrays of shape (n_rows,)."""
 
     nnz: np.ndarray  # non-zeros
     labels: np.ndarray  # labels; empty unless rows may have several
@@ -53,10 +53,10 @@ class RowSizes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Facts about a store for plans, checks and records; picklable. `Store` describes most of them.
+    """Picklable facts about a store for plans, checks and records. `Store` describes most of them.
 
-    `stored` has the names in `COLUMNS` that can be read without values. `parts_of` caches the first
-    `HeldOutPart` of a division of the rows, by number of parts; views with the same rows share the cache.
+    `stored` contains the names of the `COLUMNS` that can be read without values. `parts_of` caches the first
+    `HeldOutPart` of a division of the rows, by number of parts; views with the same rows share this cache.
     """
 
     path: Path
@@ -93,7 +93,7 @@ class Facts:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes in memory for the feature index of a value."""
+        """Size of a feature index in memory, in bytes; 0 if rows are dense."""
         return 0 if self.dense_rows else self.index_dtype.itemsize
 
     @property
@@ -136,9 +136,14 @@ class Store(Readable, HasFacts):
     n_rows, n_features, nnz, n_classes : int
     classes : tuple of str
         Class names by class code.
-    weighted, multilabel, grouped, held_out_by : bool
-        Whether rows have weights; have several labels; belong to groups, such as sequences; have a hold-out
-        column, by which rows with equal values are held out together.
+    weighted : bool
+        Whether rows have weights.
+    multilabel : bool
+        Whether rows may have several labels.
+    grouped : bool
+        Whether rows belong to groups, such as sequences.
+    held_out_by : bool
+        Whether there is a hold-out column; rows with equal values in it are held out together.
     n_labels : int
         Total number of labels, or an upper bound if not `native`; 0 if not `multilabel`.
     units : Units or None
@@ -154,21 +159,21 @@ class Store(Readable, HasFacts):
     shuffled : bool
         Whether rows are in random order.
     chunk_nnz : int
-        Non-zeros per chunk.
+        Number of non-zeros per chunk.
     chunk_rows : float
         Mean number of rows per chunk of values.
     meta : dict
-        Record without its table of arrays; for AnnData from other programs, the label and hold-out columns.
+        Record without ``arrays``; for AnnData from other programs, the names of label and hold-out columns.
     arrays : dict of str to StoredArray
-        Arrays of the first container, by their names in `layout`; empty for rows in memory.
+        Arrays of the first container, by names as in `layout`; empty for rows in memory.
     members : list of Store
         Stores on disk that contain the rows.
     bytes_read : int
-        Decoded bytes returned so far.
+        Number of decoded bytes returned so far.
     held_bytes : int
-        Bytes held while the store is open, besides chunks being decoded.
+        Number of bytes held in memory while the store is open, besides chunks being decoded.
     extra_nnz_bytes : int
-        Maximum bytes per non-zero that reading needs beyond two copies of the non-zero.
+        Maximum number of bytes per non-zero that reading needs in addition to two copies of it.
     """
 
     facts: Facts
@@ -185,7 +190,7 @@ class Store(Readable, HasFacts):
         """Return the wanted columns of the rows in ranges, without reading values.
 
         Names that are not in ``facts.stored`` are ignored. Raises StoreError if a column is invalid (see
-        `Rows`) or cannot be read; the message names array and chunk.
+        `Rows`) or cannot be read; the message names the array and the chunk.
         """
         raise NotImplementedError
 
@@ -213,22 +218,22 @@ class Store(Readable, HasFacts):
         Rows
             New, writable, contiguous arrays or, from an `ArrayStore`, views of its arrays. Values and norms
             are finite. Indices are in ``0..n_features - 1`` and strictly increasing within each row, and
-            labels are in ``-1..n_classes - 1``. `cost` has the row weights, finite and non-negative, or is
-            empty without weights.
+            labels are in ``-1..n_classes - 1``. `cost` contains the row weights, which are finite and
+            non-negative, or is empty if there are none.
 
         Raises
         ------
         StoreError
-            If rows are invalid or cannot be read; the message names array and chunk.
+            If rows are invalid or cannot be read; the message names the array and the chunk.
         IndexError
-            If the range is not within the rows.
+            If ``start:stop`` is out of range.
         """
         return self.read(self._range(start, stop))
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return the row pointers, from 0, of the rows ``start:stop``, int64 of shape (stop - start + 1,).
+        """Return the row pointers of the rows ``start:stop``, from 0: int64 of shape (stop - start + 1,).
 
-        Views with transforms or a model's features may return rows with fewer non-zeros.
+        The rows of views with transforms or a model's features may have fewer non-zeros.
         """
         return np.concatenate([[0], np.cumsum(self.sizes(self._range(start, stop)).nnz)])
 
@@ -237,16 +242,16 @@ class Store(Readable, HasFacts):
         return self._column("labels", start, stop)
 
     def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return `label_codes` and `label_indptr` of the rows ``start:stop``; only if `multilabel`."""
+        """Return `label_codes` and `label_indptr` of the rows ``start:stop``; requires `multilabel`."""
         found = self.columns(self._range(start, stop), {"label_codes"})
         return found["label_codes"], found["label_indptr"]
 
     def weights(self, start: int, stop: int) -> np.ndarray:
-        """Return the weights of the rows ``start:stop``, float64; only if `weighted`."""
+        """Return the weights of the rows ``start:stop``, float64; requires `weighted`."""
         return self._column("cost", start, stop)
 
     def groups(self, start: int, stop: int) -> np.ndarray:
-        """Return the group numbers of the rows ``start:stop``, int64; only if `grouped`."""
+        """Return the group numbers of the rows ``start:stop``, int64; requires `grouped`."""
         return self._column("qid", start, stop)
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
@@ -256,7 +261,7 @@ class Store(Readable, HasFacts):
     def names(self, start: int, stop: int) -> np.ndarray:
         """Return the names of the rows ``start:stop``.
 
-        Names are row numbers in the original input, int64, or, if not `native`, the index of ``obs``, as str.
+        Names are row numbers in the original input (int64) or, if not `native`, the index of ``obs`` (str).
         """
         return self._column("names", start, stop)
 
@@ -267,7 +272,7 @@ class Store(Readable, HasFacts):
         return self.rows(start, stop).norm2
 
     def pieces(self, most: int, start: int, stop: int) -> Iterator[tuple[int, Rows]]:
-        """Yield (first row, rows) for pieces of the rows ``start:stop``.
+        """Yield (first row, rows) for successive pieces of the rows ``start:stop``.
 
         Pieces have at most `most` non-zeros, unless a single row has more.
         """
@@ -292,11 +297,11 @@ class Store(Readable, HasFacts):
         return self.whole("class_counts")
 
     def feature_names(self) -> list[str] | None:
-        """Read the names of the features; None if features only have numbers, as in LIBSVM text."""
+        """Return the names of the features; None if features only have numbers, as in LIBSVM text."""
         return self.whole("feature_names")
 
     def statistics(self) -> Statistics | None:
-        """Read the statistics of the features; None if the store has none."""
+        """Return the statistics of the features; None if the store has none."""
         return self.whole("statistics")
 
     @property
@@ -310,8 +315,9 @@ class Store(Readable, HasFacts):
     def verify(self, progress: Progress | None = None) -> None:
         """Read every chunk of every array, and compare the content with the hashes in the record.
 
-        Calls ``progress(done, total)`` with decoded bytes. Raises StoreError at the first damage; the message
-        names the array, and the chunk if it cannot be read.
+        Calls ``progress(done, total)`` with numbers of decoded bytes or, for AnnData from other programs, of
+        rows. Raises StoreError for the first damaged array; if a chunk cannot be read, the message also names
+        it.
         """
         for member in self.members:
             member.verify(progress)

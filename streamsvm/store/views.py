@@ -1,4 +1,4 @@
-"""Views of stores, which change the facts, ranges, sizes, columns and rows that another store returns."""
+"""Views, which change the facts, sizes, columns and rows that an inner store returns."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class View:
     Contract of all views, checked by `tests/store/test_view_contract.py`:
 
     - `read`, `columns`, `sizes` and `whole` describe the same rows: `read` and `columns` agree, class counts
-      match the labels, and every feature has a name if any has. Only sizes, which are for planning memory,
-      may be too large.
-    - A range returns the same rows, whether it is requested alone or with other ranges.
+      match the labels, and every feature has a name if any has. Only sizes, which serve to plan memory, may
+      be too large.
+    - The rows returned for a range do not depend on the other ranges that are requested with it.
     - `ranges` maps each row to one row of the inner store, so only requested rows are read. `columns` and
       `sizes` read no values.
-    - Rows keep their numbers in the original data; a view that drops rows from the data renumbers the rows.
-    - `facts` has the numbers of rows and features, the classes, the available columns, and whether rows are
+    - Rows keep their original numbers, except that `Labelled` counts only labelled rows.
+    - `facts` gives the numbers of rows and features, the classes, the available columns, and whether rows are
       dense. By default a view has no feature statistics, because its rows or features differ.
     - Dense rows have a value for every feature, which determines their sizes, `nnz` and `units`.
     - `fingerprint` changes with the rows or values, unless the run records why they differ (slices, features
@@ -67,7 +67,7 @@ class View:
 
 
 class ViewedStore(Store):
-    """Store that applies a view to an inner store; closing it closes the inner store."""
+    """Store that applies a view to an inner store; `close` closes the inner store."""
 
     def __init__(self, inner: Store, view: View) -> None:
         self.inner = inner
@@ -97,7 +97,7 @@ class ViewedStore(Store):
 
 
 class Sparse(View):
-    """View that turns dense rows into CSR rows."""
+    """View that converts dense rows to CSR rows."""
 
     def facts(self, inner: Facts) -> Facts:
         extra = inner.extra_nnz_bytes + 2 * 8  # int64 row and column of each value
@@ -105,19 +105,19 @@ class Sparse(View):
 
     def rows(self, rows: Rows) -> Rows:
         rows = sparse_rows(rows, format.index_dtype(rows.largest_feature + 1))
-        return rows._replace(norm2=row_norms(rows.data, rows.indptr))  # zeros may change the last bits
+        return rows._replace(norm2=row_norms(rows.data, rows.indptr))  # without zeros, rounding may differ
 
     def whole(self, what: Whole, inner: Store) -> Any:
         return inner.whole(what)
 
 
 def as_sparse(store: Store) -> Store:
-    """Return the store with CSR rows."""
+    """Return a view with CSR rows, or the store itself if it has no dense rows."""
     return ViewedStore(store, Sparse()) if store.dense_rows else store
 
 
 def _with_sizes(facts: Facts) -> Facts:
-    """Update `nnz` and `units` if the rows are dense, because dense rows have a value for every feature."""
+    """Return facts whose `nnz` and `units` count a value for every feature if the rows are dense."""
     if not facts.dense_rows:
         return facts
     rows = None if facts.units is None else facts.units.rows
@@ -130,7 +130,7 @@ class Matched(View):
     """View with the features of a model, matched by name."""
 
     names: list[str] | None  # feature names of the model
-    n_features: int  # of the model
+    n_features: int  # number of features of the model
     columns_of: np.ndarray  # the model's feature for each feature of the store; negative if not in the model
 
     def facts(self, inner: Facts) -> Facts:
@@ -152,7 +152,7 @@ class Matched(View):
 def matched(store: Store, match: FeatureMatch, names: list[str] | None, width: int = 0) -> Store:
     """Return a view with a model's features, or the store itself if its features are the same.
 
-    `width` is the number of the model's features, needed only if they have no `names`.
+    `width` is the number of features of the model, which is needed only if they have no `names`.
     """
     if match.columns is None:
         return store
@@ -194,7 +194,7 @@ class Recoded(View):
 
 
 def recoded(store: Store, classes: Sequence[str], label_dtype: str) -> Store:
-    """Return a view with the codes of `classes`; other labels get code -1."""
+    """Return a view whose label codes refer to `classes`; other labels get code -1."""
     code = {label: c for c, label in enumerate(classes)}
     codes = [*(code.get(label, format.UNSEEN_LABEL) for label in store.classes), format.UNSEEN_LABEL]
     return ViewedStore(store, Recoded(tuple(classes), label_dtype, np.array(codes, format.LABEL_DTYPE)))
@@ -202,7 +202,7 @@ def recoded(store: Store, classes: Sequence[str], label_dtype: str) -> Store:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Labelled(View):
-    """View of the rows that have a label, which takes one bit per row of the store."""
+    """View of the rows that have a label; it needs one bit of memory per row of the store."""
 
     bits: list[np.ndarray]  # packed masks of the labelled rows, one for each 65,536 rows
     before: np.ndarray  # int64: number of labelled rows before each mask, and their total

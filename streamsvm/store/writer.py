@@ -1,4 +1,4 @@
-"""Writing of stores in bounded memory; the record, which completes the store, is written last."""
+"""Write stores in bounded memory. The record, which completes the store, is written last."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 
 class StoreWriter:
-    """Writer of a store from batches of rows.
+    """Writer that creates a store from batches of rows.
 
     The sizes of the store are fixed in advance; batches may have any size. For an atomic result, write to a
     temporary path and rename it after `finish`. Until `finish` returns, `open_store` refuses the store as
@@ -99,7 +99,6 @@ class StoreWriter:
             raise
 
     def _create(self) -> dict[str, ArrayWriter]:
-        """Create all groups and empty arrays, with the attributes that anndata needs."""
         container, contents, arrays = self._container, self._contents, {}
         n, d = contents.n, contents.d
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
@@ -134,11 +133,12 @@ class StoreWriter:
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
-        """Append a copy of rows, which must be as valid as rows from `Store.rows`.
+        """Append a copy of `rows`, which must be as valid as rows returned by `Store.rows`.
 
-        Only norms, computed from the stored values, are checked. Zeros in dense rows are dropped unless the
-        store is dense. `names`, int64, has the row numbers in the original input, from 0. Raises StoreError
-        if the sizes in `contents` are exceeded, a norm is not finite, or writing fails.
+        Only the norms, which are computed from the stored values, are checked. Zeros in dense rows are
+        dropped unless the store is dense. `names` gives the row numbers in the original input, int64,
+        starting at 0. Raises StoreError if the sizes in `contents` are exceeded, if a norm is not finite, or
+        if writing fails.
         """
         contents, before = self._contents, self._sizes
         if rows.dense and not contents.dense:
@@ -153,7 +153,7 @@ class StoreWriter:
         indptr, labels = np.asarray(rows.indptr, np.int64), rows.labels
         norms = checks.row_norms(data, indptr)
         if (row := checks.first_false(np.isfinite(norms))) is not None:
-            what = "a value is not finite, or the squared norm overflows; scale the values down"
+            what = "a value is not finite, or the squared norm overflows; drop the row or scale its values"
             raise StoreError(f"{self.path}: row {names[row] + 1} of the input: {what}")
         if rows.indices is None:
             self._arrays[layout.MATRIX].append(data)
@@ -188,13 +188,13 @@ class StoreWriter:
     def _misfit(self, sizes: np.ndarray) -> StoreError:
         each = zip(sizes, self._expected, ("rows", "non-zeros", "labels"), strict=True)
         counts = ", ".join(f"{found} {what} (expected {expected})" for found, expected, what in each)
-        return StoreError(f"{self.path}: the input changed during reading: it had {counts}; convert it again")
+        return StoreError(f"{self.path}: the input changed: it had {counts}; convert it again")
 
     def finish(self) -> str:
         """Write the remaining data, sync, write the record, and return the fingerprint.
 
-        The fingerprint depends only on rows, classes and names, and on their order. Raises StoreError if
-        there are fewer rows, non-zeros or labels than `contents` says, or writing fails.
+        The fingerprint depends only on the rows, classes and names, and on their order. Raises StoreError if
+        there are fewer rows, non-zeros or labels than in `contents`, or if writing fails.
         """
         container, contents = self._container, self._contents
         if (self._sizes != self._expected).any():

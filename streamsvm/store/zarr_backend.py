@@ -1,4 +1,4 @@
-"""Zarr folders of streamsvm stores, handled without zarr because importing zarr takes 0.25 seconds."""
+"""Read and write Zarr folders of streamsvm stores without zarr, because importing it takes 0.25 seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class ZarrFolder(Container):
-    """Zarr folder open for reading; changes to its root metadata file `root` are detected."""
+    """Zarr folder opened for reading; changes to its root metadata file `root` are detected."""
 
     kind = "zarr"
 
@@ -62,7 +62,7 @@ class ZarrFolder(Container):
 
 
 class ZarrArray(StoredArray):
-    """Array of a streamsvm store: chunks of whole rows with checksums, plain or compressed by Blosc."""
+    """Array of a streamsvm store, in chunks of whole rows with checksums, optionally compressed by Blosc."""
 
     container: ZarrContainer
 
@@ -93,7 +93,7 @@ class ZarrArray(StoredArray):
 
 
 class ZarrContainer(ZarrFolder):
-    """Zarr folder (format 3) written by streamsvm, open for reading or writing."""
+    """Zarr folder (format 3) written by streamsvm, opened for reading or writing."""
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self._writers: dict[str, ChunkWriter] = {}

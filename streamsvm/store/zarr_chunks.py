@@ -1,7 +1,7 @@
-"""Chunk files of numeric Zarr arrays, read and written without zarr.
+"""Read and write chunk files of numeric Zarr arrays without zarr.
 
-zarr spends as much processor time on bookkeeping as on the chunks. Files are read rather than memory-mapped
-because a mapped file may change or shrink after its checksum was compared.
+zarr spends as much processor time on bookkeeping as on the chunks. Files are read, not memory-mapped, because
+a mapped file may change or shrink after its checksum was verified.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Decoder = Callable[[np.ndarray, np.ndarray], None]  # (stored bytes of a chunk, 
 class ChunkFiles:
     """Chunk files of one array; the last chunk is padded to full length.
 
-    `array` decides whether a chunk file may be missing; `fill` is the value of missing elements. `decode`
-    decodes one chunk. `name_of` returns the path of a chunk's file inside `folder`, from the chunk number.
+    `array` determines whether a chunk file may be missing, in which case its elements are `fill`. `decode`
+    decodes one chunk. `name_of` maps a chunk number to the path of the chunk's file inside `folder`.
     """
 
     def __init__(
@@ -112,7 +112,6 @@ def _blosc_size(content: np.ndarray) -> int:
 
 
 def _checked_content(payload: np.ndarray) -> np.ndarray:
-    """Return a chunk's bytes without the trailing checksum; raise ValueError if it does not match."""
     content, stored = payload[:-CHECKSUM_BYTES], payload[-CHECKSUM_BYTES:].tobytes()
     if len(stored) < CHECKSUM_BYTES or google_crc32c.value(content) != int.from_bytes(stored, "little"):
         raise ValueError("the checksum does not match")
@@ -127,13 +126,13 @@ def _blosc(codec: dict[str, Any]) -> numcodecs.blosc.Blosc:
 
 
 def encode_text(texts: Sequence[str], codec: dict[str, Any]) -> bytes:
-    """Encode a chunk of a text array."""
+    """Encode the strings of a text array as one chunk."""
     content = _blosc(codec).encode(numcodecs.VLenUTF8().encode(np.array(texts, object)))
     return content + google_crc32c.value(content).to_bytes(CHECKSUM_BYTES, "little")
 
 
 class ChunkWriter:
-    """Writer of one numeric array's chunks, three times as fast as zarr. Threads may write in any order."""
+    """Writer of a numeric array's chunks, three times as fast as zarr. Threads may write in any order."""
 
     def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codec: dict[str, Any]) -> None:
         assert spec.dtype is not None
@@ -141,7 +140,7 @@ class ChunkWriter:
         self._blosc = _blosc(codec) if codec else None
 
     def write(self, start: int, values: np.ndarray) -> None:
-        """Write the chunk that begins at element `start`; only the last chunk may be short."""
+        """Write the chunk that begins at element `start`; only the last chunk may be shorter."""
         number = start // self._chunk
         dtype = np.dtype(self._spec.dtype).newbyteorder("<")
         whole = np.ascontiguousarray(values, dtype)

@@ -1,8 +1,8 @@
-"""Zarr folders of format 2 or 3 from other programs, opened with zarr.
+"""Open Zarr folders (format 2 or 3) written by other programs, using zarr.
 
-zarr needs at least twice the codec's processor time per chunk and decodes the chunk again for every range.
-Therefore numeric chunks without a codec, or only with Blosc or zstd as anndata writes them, are decoded
-without zarr, as in streamsvm stores. zarr reads all other arrays.
+zarr needs at least twice the codec's processor time per chunk, and decodes a chunk again for every range.
+Therefore one-dimensional numeric arrays without a codec, or with only Blosc or zstd as anndata writes them,
+are decoded without zarr, as in streamsvm stores. zarr reads all other arrays.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ForeignArray(StoredArray):
         self.name = name
         codecs = [*array.filters, *array.compressors]
         if unknown := {getattr(codec, "codec_id", "crc32") for codec in codecs} - SAFE_V2_CODECS:
-            raise self.error(f" uses the unsupported codecs {sorted(unknown)}")
+            raise self.error(f" uses the unsupported codecs {sorted(unknown)}; write it with Blosc or zstd")
         dtype = np.dtype(array.dtype)
         self._set_layout(array.shape, array.chunks, dtype, axes, text=dtype.kind in "OTUS")
         self._check_chunk_size()
@@ -86,7 +86,6 @@ class ForeignArray(StoredArray):
         self._chunks = self._direct_chunks() if axes == 1 else None
 
     def _direct_chunks(self) -> ChunkFiles | None:
-        """Return the chunk files if they can be decoded without zarr, else None."""
         array, dtype = self._array, self.dtype
         is_big = str(getattr(array.serializer, "endian", "")).endswith("big")
         names = tuple(type(codec).__name__.removesuffix("Codec") for codec in array.compressors)
@@ -98,7 +97,6 @@ class ForeignArray(StoredArray):
         return ChunkFiles(self, self._folder, decode, self._key, array.fill_value or 0)
 
     def _key(self, *place: int) -> str:
-        """Return the file path of a chunk or shard, relative to the array's folder."""
         return self._array.metadata.encode_chunk_key(place)
 
     def stored_bytes(self) -> int:

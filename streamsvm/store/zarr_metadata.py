@@ -1,4 +1,4 @@
-"""Zarr format 3 metadata documents."""
+"""Create metadata documents of Zarr format 3."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def group_document(attrs: dict[str, Any]) -> dict[str, Any]:
 def array_document(
     spec: ArraySpec, chunk: int, blosc: dict[str, Any] | None, attrs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the metadata of an array with `chunk` values per chunk, compressed if `blosc` is not empty."""
+    """Return the metadata of an array with `chunk` values per chunk, compressed unless `blosc` is empty."""
     dtype, fill, shape = spec.dtype, spec.fill, spec.shape(spec.length)
     number = None if dtype is None else np.dtype(dtype)
     codecs: list[dict[str, Any]] = [_BYTES if number is not None and number.itemsize == 1 else _LITTLE_ENDIAN]

@@ -1,1 +1,1 @@
-"""Training: loop, learner, sources of blocks, and memory plan."""
+"""Training loop, learner, sources of blocks, and memory planning."""

@@ -1,8 +1,8 @@
 """Automatic C: one over the mean squared distance of the rows from their mean.
 
 A block step changes the score of a row for a class, relative to the score of the mean, by about C times this
-squared distance. So the largest step is about one margin for any scale and any mean of the data. Dense rows,
-such as embeddings, may need a C that is 1,000 times smaller (see `streamsvm.training.search_c`).
+squared distance. The largest step is therefore about one margin, whatever the scale and the mean of the data.
+Dense rows, such as embeddings, may need a C that is 1,000 times smaller (see `streamsvm.training.search_c`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 2**18
 _MAX_SLICES, _SLICE_ROWS = 64, 1024  # sample of the rows if norms are not stored
 _SHUFFLED_SLICES = 4  # slices for the estimate of `_spread_fraction` if rows are shuffled
 _FRACTION_ROWS = 1024
-_SHARE_MEMORY, _VALUE_BYTES = 8, 64  # 1 / fraction of the budget for rows of this estimate; bytes of a value
+_SHARE_MEMORY, _VALUE_BYTES = 8, 64  # budget divided by the memory for this estimate; bytes per value
 _MIN_FRACTION = 0.001  # warn if distances from the mean make up a smaller fraction of the squared norms
 _STREAM_ROWS = 1000
 _MAX_DOUBLINGS = 30
@@ -38,16 +38,16 @@ _MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
 
 
 def settle_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
-    """Return settings with a numeric C, and True if it was chosen here. With a tolerance, C may grow by pass.
+    """Return settings with a numeric C, and whether C was chosen here.
 
-    `store` has the rows after `transforms`. All norms are used if they are known, as in stores from
-    `streamsvm.convert` and for rows in memory. Otherwise up to 64 evenly spaced slices of 1,024 rows are
-    read. About 1,000 rows suffice to estimate how much of the squared norms is due to the mean row. Held-out
-    rows and rows of weight 0 do not count.
+    If there is a tolerance, C may grow from pass to pass. `store` contains the rows after `transforms`. All
+    norms are used if they are stored, as by `streamsvm.convert`, or if the rows are in memory. Otherwise, up
+    to 64 evenly spaced slices of 1,024 rows are read. About 1,000 rows suffice to estimate how much of the
+    squared norms is due to the mean row. Held-out rows and rows with weight 0 are ignored.
 
-    A `ScaleWarning` says that nearly all of the squared norms is due to the mean row, so that few digits are
-    left for the differences between rows; or to the constant feature of ``bias``, so that the passes train
-    little more than the intercepts.
+    A `ScaleWarning` is issued if the mean row accounts for nearly all of the squared norms, so that few
+    digits are left for the differences between rows. It is also issued if the constant feature of ``bias``
+    accounts for nearly all of them, so that the passes train little more than the intercepts.
     """
     grows = settings.tol is not None and settings.from_ is None and settings.keep_duals
     if settings.C != AUTO and not (grows and get_loss(settings.loss).linear_duals):
@@ -66,7 +66,7 @@ def settle_c(store: Store, transforms: Sequence[Transform], settings: Settings) 
             f"{store.path}: the values are so small that the constant feature makes up more "
             f"than {1 - _MIN_FRACTION:.1%} of the squared norm of the rows, so a few passes learn little else"
         )
-        remedy = Remedy("scale the values, or use {} of a similar size", Option("transform", "bias=value"))
+        remedy = Remedy("scale the values, or use {} with a similar value", Option("transform", "bias=value"))
         warn(ScaleWarning(problem, remedy=remedy))
     automatic = c_for(total * max(fraction, _MIN_FRACTION), count)
     if settings.C == AUTO:
@@ -75,7 +75,7 @@ def settle_c(store: Store, transforms: Sequence[Transform], settings: Settings) 
 
 
 def _growth(first: float, passes: int) -> tuple[float, ...]:
-    """Return factors of C that double in each pass and reach 1 after half of the passes or earlier."""
+    """Return factors of C that double in each pass and reach 1 after at most half of the passes."""
     first = max(first, 0.5 ** min(passes // 2, _MAX_DOUBLINGS))
     if first >= 1:
         return ()
@@ -84,7 +84,7 @@ def _growth(first: float, passes: int) -> tuple[float, ...]:
 
 
 def _spread_fraction(store: Store, transforms: Sequence[Transform], settings: Settings) -> float:
-    """Estimate the squared distances of rows from their mean as a fraction of their squared norms."""
+    """Estimate the sum of squared distances from the mean row as a fraction of that of squared norms."""
     if not store.n_rows:
         return 1.0
     affordable = settings.memory // (_SHARE_MEMORY * _VALUE_BYTES)
@@ -100,13 +100,13 @@ def _spread_fraction(store: Store, transforms: Sequence[Transform], settings: Se
         sums = values.reshape(rows.n_rows, -1).sum(axis=0)
     else:
         sums = np.bincount(np.unique(rows.features, return_inverse=True)[1], values)
-    # Not as dot products, because their last bits depend on the number of threads.
+    # Not computed as dot products, because their last bits depend on the number of threads.
     around = float(np.square(values).sum() - np.square(sums).sum() / n) * n / (n - 1)
     return min(around / float(norms[kept].sum()), 1.0)
 
 
 def _sample(store: Store, settings: Settings, limit: int) -> np.ndarray:
-    """Return the ascending numbers of about `limit` rows to train on, in evenly spaced slices."""
+    """Return the row numbers of about `limit` rows to train on, ascending, in evenly spaced slices."""
     n_slices = min(_SHUFFLED_SLICES if store.shuffled else _MAX_SLICES, limit)
     length = limit // n_slices
     begins = np.linspace(0, max(store.n_rows - length, 0), n_slices, dtype=np.int64)
@@ -125,14 +125,14 @@ def _sample(store: Store, settings: Settings, limit: int) -> np.ndarray:
 
 
 def rows_trained_on(store: Store, settings: Settings) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield ranges of all rows as (begin, end, mask of the rows to train on)."""
+    """Yield successive ranges of the rows as (begin, end, mask of the rows to train on)."""
     for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, store.n_rows)
         yield begin, end, is_trained_on(store, settings, begin, end)
 
 
 def norms_of_c(norm2: np.ndarray, transforms: Sequence[Transform], dtype: np.dtype) -> np.ndarray:
-    """Return squared norms of transformed rows, float64 (n_rows,), without the constant feature."""
+    """Return the squared norms of transformed rows without the constant feature, float64 (n_rows,)."""
     constant2 = _constant2(transforms, dtype)
     return np.maximum(norm2 - constant2, 0.0) if constant2 else norm2
 
@@ -142,7 +142,7 @@ def _constant2(transforms: Sequence[Transform], dtype: np.dtype) -> float:
 
 
 def c_for(total: float, count: int) -> float:
-    """Return the finite, positive C for `count` rows whose squared norms sum to `total`; 1 for no rows."""
+    """Return a positive, finite C for `count` rows whose squared norms sum to `total` (1 if that is 0)."""
     with np.errstate(all="ignore"):
         mean = np.float64(total) / np.float64(count)
         C = 1.0 / mean if mean > 0 else 1.0
@@ -153,12 +153,12 @@ Norms = tuple[float, int]  # sum and number of non-zero squared norms
 
 
 def running_costs(C: Any, norm2: np.ndarray, visited: int, norms: Norms) -> tuple[np.ndarray, Norms]:
-    """Return C for each row of a stream, and the norms after the rows.
+    """Return C for each row of a batch of a stream, and the updated `norms`.
 
-    With C "auto", the norms of the first 1,000 rows determine C, and each of these rows uses the norms up to
-    and including its own. `norm2` has the squared norms of the rows, float64 (n_rows,), and `visited` rows
-    precede them. `norms` has the sum and the number of non-zero squared norms among the first 1,000 previous
-    rows.
+    If C is "auto", it is determined by the norms of the first 1,000 rows of the stream. For each of these
+    rows, only the norms up to and including its own are used. `norm2` contains the squared norms of the
+    batch, float64 (n_rows,), and `visited` is the number of rows before the batch. `norms` is the sum and the
+    number of the non-zero squared norms before the batch, among the first 1,000 rows of the stream.
     """
     if C != AUTO:
         return np.full(len(norm2), C), norms
@@ -172,7 +172,7 @@ def running_costs(C: Any, norm2: np.ndarray, visited: int, norms: Norms) -> tupl
 
 
 def _norms_trained_on(store: Store, settings: Settings) -> Iterator[np.ndarray]:
-    """Yield squared norms of all rows to train on, or of a sample if norms are not stored."""
+    """Yield the squared norms of all rows to train on, or of a sample if norms are not stored."""
     if store.native or store.kind == IN_MEMORY:
         for begin, end, used in rows_trained_on(store, settings):
             yield store.norms(begin, end)[used]

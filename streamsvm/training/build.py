@@ -1,4 +1,4 @@
-"""Construction of a trainer with its learner, weights, source and files."""
+"""Build a trainer, with its learner, weights, source and files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def build(
     run: RunDir | None = None,
     warnings: Sequence[str] = (),
 ) -> Fit:
-    """Build a `Fit` at the last commit of the run, or in memory; its result includes `warnings`."""
+    """Build a trainer that starts at the last commit of `run`, if it has one, or that trains in memory.
+
+    The result of a run includes `warnings`.
+    """
     training, blocks, callbacks = opened.training, opened.blocks, how.callbacks
     plan, settings = training.plan, training.spec.settings
     duals = training.spec.dual_format(common_dual=plan.common_dual)
@@ -86,10 +89,10 @@ def build(
 def find_workers(
     spec: Spec, n_workers: int | None, cluster: str | os.PathLike[str] | None = None
 ) -> Iterator[Threads | Executor]:
-    """Provide the workers of a training: a cluster or `n_workers` threads, by default one per processor.
+    """Provide the workers for training: a cluster or `n_workers` threads, by default one per processor.
 
-    There are at most as many threads as splits, unless the training uses matrix products. Then every product
-    in the process uses a single thread.
+    There are at most as many threads as splits, unless training uses matrix products. In that case, NumPy
+    computes each product in a single thread.
     """
     settings, number = spec.settings, count_workers(n_workers)
     if cluster is not None:
@@ -106,7 +109,7 @@ def find_workers(
 
 
 def new_storage(spec: Spec, plan: Plan, run: RunDir | None) -> DenseWeights | SparseWeights:
-    """Make the storage of the weights: in memory, in files of the run, or as sparse rows."""
+    """Create the storage of the weights: an array in memory, files of the run, or sparse rows."""
     if plan.sparse:
         return SparseWeights(
             spec.shape[0], spec.columns, spec.dtype, spec.time_unit,

@@ -1,4 +1,4 @@
-"""Choice of the transforms and the loss by trainings on a sample of the rows."""
+"""Choose the transforms and the loss by trial runs on a sample of the rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fourier import MAX_WIDTH
 
 _MAX_ROWS, _MIN_ROWS = 10_000, 500
-_MEMORY_SHARE = 8  # 1 / share of the budget for the values of the sample
+_MEMORY_SHARE = 8  # budget divided by the memory for the values of the sample
 _HOLD_OUT, _PASSES = "1/5", 3
 _LOSSES = ("ww", "cs", "ovr2")
 _OUTPUTS = 2048
@@ -38,21 +38,21 @@ _WIDE = ("none", "df=-0.25,l2", "df=-0.5,l2", "log1p,df=-0.25,l2")
 def choose(
     raw: Store, settings: Settings, callbacks: Callbacks, create: Callable[..., OpenTraining]
 ) -> tuple[Settings, dict[str, Any]]:
-    """Return settings with the best transforms and loss where they are "auto", and a record of the choice.
+    """Return settings with "auto" replaced by the best transforms and loss, and a record of the choice.
 
-    Each candidate is trained for three passes on four fifths of a sample of the training rows, and measured
-    on the last fifth. The most accurate candidate is chosen. The first candidate, which has the default
-    transforms, is preferred if its accuracy is within one standard error of the best.
+    Each candidate is trained for three passes on four fifths of a sample of the training rows, and its
+    accuracy is measured on the remaining fifth. The most accurate candidate is chosen, unless the accuracy of
+    the first candidate, which has the default transforms, is within one standard error of the best.
 
-    `raw` has the rows before any transform. `callbacks` receive the events "choose", "candidate" for each
-    training, and "chosen". `create` is `streamsvm.training.create.create` with its argument `tables`. Raises
-    `SettingsError` if the weights of a candidate do not fit the memory budget, and `Interrupted` if the
-    callbacks stop a training.
+    `raw` contains the rows before any transform. `callbacks` receives the event "choose", an event
+    "candidate" for each trial run, and the event "chosen". `create` is `streamsvm.training.create.create`
+    with a fixed argument `tables`. Raises `SettingsError` if the weights of a candidate do not fit into the
+    memory budget, and `Interrupted` if a callback stops a trial run.
     """
     if (needed := 2 * raw.n_features * raw.n_classes * np.dtype(settings.dtype).itemsize) > settings.memory:
         name = "transform" if settings.transform == AUTO else "loss"
-        remedy = Remedy(f"choose a {name}, or raise {{}}", Option("memory", needed))
-        raise wrong_setting(name, f"auto needs {needed:,} bytes for the weights of a trial", remedy)
+        remedy = Remedy(f"choose a {name}, or use {{}} or more", Option("memory", needed))
+        raise wrong_setting(name, f"auto needs {needed:,} bytes for the weights of a trial run", remedy)
     sample = _sample(raw, settings)
     candidates = _candidates(settings, raw, sample)
     how, total = Execution(Callbacks(stop=callbacks.stop), workers=1), len(candidates) * sample.n_rows
@@ -63,7 +63,7 @@ def choose(
         callbacks.progress("choose transform and loss", number * sample.n_rows, total)
         skipped = (SettingsError, InputError) if trained else ()
         with warnings.catch_warnings(), contextlib.suppress(*skipped):
-            warnings.simplefilter("ignore")  # the training on all rows warns
+            warnings.simplefilter("ignore")  # the fit on all rows will warn
             candidate = dataclasses.replace(settings, transform=transform, loss=loss, **loss_defaults)
             trial = dataclasses.replace(
                 candidate, passes=_PASSES, tol=None, gap="none", hold_out=_HOLD_OUT, valid=None,
@@ -72,7 +72,7 @@ def choose(
             try:
                 result, _ = train(create(sample, trial, how), how)
             except Interrupted:
-                raise Interrupted("stopped during the choice of transform and loss") from None
+                raise Interrupted("stopped while choosing transforms and loss") from None
             tried.append({"transform": transform, "loss": loss, "valid_accuracy": result.valid_accuracy})
             trained.append(candidate)
             callbacks.report({"event": "candidate", **tried[-1]})
@@ -94,7 +94,10 @@ def _sample(raw: Store, settings: Settings) -> ArrayStore:
 
 
 def _candidates(settings: Settings, raw: Store, sample: Store) -> list[tuple[str, str]]:
-    """List the transforms and losses to compare, the default first; auto tries `fourier` with one loss."""
+    """List the candidates as (transforms, loss), starting with the default transforms.
+
+    If transforms are chosen automatically, `fourier` is tried with only one loss.
+    """
     base_settings = dataclasses.replace(settings, transform=None) if settings.transform == AUTO else settings
     transforms = [str(with_transform(base_settings, sample).transform)]
     if settings.transform == AUTO and sample.n_features > MAX_WIDTH:

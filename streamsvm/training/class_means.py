@@ -1,14 +1,14 @@
-"""Starting point for matrix products of dense rows: equal duals within each row, and the resulting weights.
+"""Starting point for training on dense rows, computed from the class means.
 
 If every dual of row i equals s C_i, where C_i is the cost of the row, the weights of class c are
 
     w_c = s M (k Σ_{y_i = c} C_i x_i - Σ_i C_i x_i)
 
-for k classes and the margin scale M. Up to a factor, they are the differences between the class means and the
-mean of all rows. The dual objective is s L - ½ s² ‖w‖² (w at s = 1), with L = (k - 1) Σ_i C_i. So the best s
-is the smaller of L / ‖w‖² and 1, because no dual may exceed C_i. One pass from this point leaves a smaller
-gap than one pass from zero if C is small and classes have many rows. With more passes the gap was smaller in
-all measured cases.
+for k classes and the margin scale M. If all classes have the same total cost, these weights are proportional
+to the differences between the class means and the mean of all rows. The dual objective is s L - ½ s² ‖w‖²,
+where w are the weights for s = 1, and L = (k - 1) Σ_i C_i. The best s is therefore L / ‖w‖², or 1 if that is
+smaller, because no dual may exceed C_i. One pass from this point leaves a smaller gap than one pass from zero
+if C is small and classes have many rows. After several passes, the gap was smaller in all measured cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
 from streamsvm.run.weights import WeightStorage
 
-_ROW_VALUES, _WEIGHTS = 2**22, 2**20  # numbers processed at a time, in about three copies
+_ROW_VALUES, _WEIGHTS = 2**22, 2**20  # number of values processed at a time, in about three copies
 
 
 def begin_at_means(
@@ -33,10 +33,10 @@ def begin_at_means(
     margin: float,
     progress: Callable[[int], None],
 ) -> float:
-    """Add the weights at the class means to `storage`, whose weights are zero, and return s.
+    """Set the weights in `storage`, which must be zero, to the starting point, and return s.
 
-    The rows are dense, and their costs are multiplied by `share`. `progress` is called with the number of
-    rows read. If the sums overflow, the weights stay zero, and s is 0.
+    The rows must be dense. Their costs are multiplied by `share`. `progress` is called with the number of
+    rows read so far. If the sums overflow, the weights stay zero and s is 0.
     """
     current, sum_of_costs, n_read = storage.weights.current[:, :n_classes], 0.0, 0
     for rows in blocks.each(blocks.first_starts, range(len(blocks.first_starts) - 1)):

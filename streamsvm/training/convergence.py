@@ -1,4 +1,4 @@
-"""Estimates of the passes that remain, and messages about a training that ended far from the optimum."""
+"""Estimate how many passes remain, and warn of models that are far from the optimum."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ History = Sequence[Mapping[str, Any]]
 
 _LARGE_GAP = 0.5
 _LOWERED = 0.9  # more passes help if the last pass lowered the gap by at least a tenth
-_DEFAULT_TARGET = 0.1  # relative gap to suggest passes for if there is no tolerance
-_FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # factor by which a pass lowers a relative gap
+_DEFAULT_TARGET = 0.1  # target for the suggested number of passes if there is no tolerance
+_FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # factor of a relative gap per pass
 _MIN_TARGET = 1e-12
-# If gaps hardly fall, the gap of the average is smaller by this fraction (measured). The predicted gap of the
-# average must be below this fraction of the tolerance, because an average costs half a pass.
+# Fraction by which the gap of the average is smaller if gaps hardly fall (measured), and the fraction of the
+# tolerance that its predicted gap may reach. The margin is needed because an average costs half a pass.
 _GAIN_OF_AVERAGE, _AVERAGE_FRACTION = 0.4, 0.9
 
 
 def zero_warning(norm2: float) -> list[Message]:
-    """Warn if the weights are 0 although there were rows to learn from; return the warning in a list."""
+    """Warn if `norm2`, the squared norm of the weights, is 0; return the warning in a list."""
     if norm2 > 0:
         return []
     message = Message(
@@ -38,12 +38,12 @@ def zero_warning(norm2: float) -> list[Message]:
 def gap_messages(
     measured: Mapping[str, Any], settings: Settings, history: History, run: Path | None, *, chosen: bool
 ) -> tuple[list[str], Message | None]:
-    """Warn if the tolerance was not reached; return the warnings, and a hint if the gap is large.
+    """Warn if the tolerance was not reached. Return the warnings, and a hint if the gap is large.
 
-    Without a tolerance, there is a hint if the relative gap is above 0.5 and the last pass lowered the gap by
-    at least a tenth. More passes then lower the objective, but the accuracy may be good already. A smaller C
-    is not suggested if C was `chosen` from the data. `measured` has the model's gap and relative gap, both
-    None if not measured, and `history` has the reports of the passes.
+    If there is no tolerance, a hint is returned if the relative gap is above 0.5 and the last pass lowered
+    the gap by at least a tenth. More passes would then lower the objective, although the accuracy may be good
+    already. A smaller C is not suggested if C was `chosen` from the data. `measured` contains the gap and
+    relative gap of the model, both None if not measured, and `history` contains the reports of the passes.
     """
     gap, advice = measured["relative_gap"], list[Remedy]()
     if gap is None:
@@ -60,7 +60,7 @@ def gap_messages(
     resume = (
         Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with about {}", passes)
     )
-    message = Message(problem, None if gap < 0 else Remedy.join([resume, *advice]))  # below 0 by rounding
+    message = Message(problem, None if gap < 0 else Remedy.join([resume, *advice]))  # negative by rounding
     if settings.tol is None:
         logger.info("%s", message)
         return [], message
@@ -77,7 +77,7 @@ def _still_falls(gap: float, history: History) -> bool:
 
 
 def passes_to(target: float, gap: float, history: History) -> int:
-    """Estimate the total number of passes that bring the relative gap down to `target`.
+    """Estimate the total number of passes needed to bring the relative gap down to `target`.
 
     The gap is assumed to fall by its mean factor in the last half of the passes, within limits.
     """
@@ -92,12 +92,12 @@ def passes_to(target: float, gap: float, history: History) -> int:
 
 
 def average_saves_passes(tol: float, history: History) -> bool:
-    """Return True if, after the next pass, the average but not the last iterate is expected within `tol`.
+    """Return True if, after the next pass, the average is expected to reach `tol`, but not the last iterate.
 
     Relative gaps are assumed to fall by their mean factor in the last two passes.
     """
     gaps = [record.get("relative_gap") or math.inf for record in history[-3:]]
-    if len(gaps) < 2 or min(gaps) < 0:  # below 0 by rounding
+    if len(gaps) < 2 or min(gaps) < 0:  # negative by rounding
         return False
     factor = min((gaps[-1] / gaps[0]) ** (1 / (len(gaps) - 1)), 1.0)
     expected = factor * gaps[-1]

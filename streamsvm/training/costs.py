@@ -1,4 +1,4 @@
-"""Costs of errors in a training: class weights, and margins of pairs of classes."""
+"""Costs of errors in training: class weights, and margins between pairs of classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamsvm.settings.fit import BALANCED, Settings
 
 @dataclasses.dataclass(frozen=True)
 class TrainingCosts:
-    """Class weights and costs of pairs of classes in a training; None where all are 1.
+    """Class weights, and costs of errors between pairs of classes. Each is None if all its values are 1.
 
     A class weight multiplies the cost of each row of the class, like LIBLINEAR's option ``-wi``. If the loss
     has a dual for the true class, the weight multiplies only the true class's part of the loss. `costs` is
@@ -32,7 +32,7 @@ class TrainingCosts:
     costs: np.ndarray | None = None  # float32, shape (k, k)
 
     def pairs(self, settings: Settings, columns: int) -> ClassPairs | None:
-        """Return margins and class weights in the form of the kernels, for `columns` weight columns."""
+        """Return the margins and class weights in the form that kernels use, for `columns` weight columns."""
         own_costs = self.class_weights if get_loss(settings.loss).own_dual else None
         if self.costs is None and own_costs is None:
             return None
@@ -44,7 +44,7 @@ class TrainingCosts:
         return ClassPairs(margins, own_costs)
 
     def row_factors(self, settings: Settings) -> np.ndarray | None:
-        """Return the factor of the row costs for each class, shape (k,); None if no row cost is changed."""
+        """Return the factor of each class for the costs of its rows, shape (k,); None if all are 1."""
         return None if get_loss(settings.loss).own_dual else self.class_weights
 
     def of_classes(self, codes: np.ndarray) -> TrainingCosts:
@@ -54,7 +54,7 @@ class TrainingCosts:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the entry of ``run.json``; the table of costs has a separate file."""
+        """Return the entry for ``run.json``. The table of costs is saved in a separate file."""
         return {
             "class_weights": None if self.class_weights is None else self.class_weights.tolist(),
             "costs_crc32": None if self.costs is None else sum_of_array(self.costs),
@@ -66,35 +66,35 @@ class TrainingCosts:
 
     @classmethod
     def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> TrainingCosts:
-        """Read the costs of a run from its record and its table file; raise `RunError` if they are wrong."""
+        """Load the costs of a run from its record and table file; raise `RunError` if they are invalid."""
         weights, crc, costs, k = record["class_weights"], record["costs_crc32"], None, len(classes)
         try:
             if crc is not None:
                 costs = SavedFiles(path.parent, {path.name: crc}).array(path.name, (k, k), np.dtype("f4"))
             weights = None if weights is None else np.array(weights, np.float64).reshape(k)
         except (ValueError, ModelError) as error:
-            raise RunError(f"{path.parent}: the costs are not valid: {error}; fit again") from None
+            raise RunError(f"the costs in {path.parent} are not valid: {error}; fit again") from None
         return cls(weights, costs)
 
 
 def read_training_costs(
     settings: Settings, classes: Sequence[str], counts: np.ndarray, tables: Mapping[str, Any]
 ) -> TrainingCosts:
-    """Read the class weights, and the costs of pairs of classes from a table or a tree.
+    """Read the class weights, and the costs of errors between pairs of classes from a table or a tree.
 
-    `counts` has the number of rows of each class, and `tables` the values of ``costs`` or ``tree`` that are
-    not files. Raises `InputError` if a file cannot be read or does not fit the classes, and `PlanError` if
-    the table does not fit into memory.
+    `counts` is the number of rows of each class, and `tables` contains the values of ``costs`` or ``tree``
+    that are not files. Raises `InputError` if a file cannot be read or does not match the classes, and
+    `PlanError` if the table does not fit into memory.
     """
     weights = _class_weights(settings.class_weight, classes, counts)
     if not settings.has_pair_margins:
         return TrainingCosts(weights)
-    needed = 8 * len(classes) ** 2  # one copy here, one for the kernels
+    needed = 8 * len(classes) ** 2  # one copy here, another for the kernels
     if needed > settings.memory:
         raise PlanError(
             f"the margins of all pairs of {len(classes):,} classes take {format_size(needed)}, but "
             f"the memory budget is {format_size(settings.memory)}",
-            remedy=Remedy("give at least {}", Option("memory", needed)),
+            remedy=Remedy("use {} or more", Option("memory", needed)),
             needed_memory=needed,
         )
     name, read = ("costs", read_costs) if settings.tree is None else ("tree", read_tree)
@@ -102,7 +102,7 @@ def read_training_costs(
 
 
 def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> np.ndarray | None:
-    """Return the weight of each class; 1 for classes that a file or mapping does not name."""
+    """Return the weight of each class, which is 1 if a file or mapping does not name the class."""
     if source is None:
         return None
     if source == BALANCED:
@@ -123,7 +123,7 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
         elif name in seen:
             problem = "appears twice"
         elif not 0 <= weight < np.inf:
-            problem = f"has the weight {value!r:.40}, which is not a number of at least 0"
+            problem = f"has the weight {value!r:.40}, which is not a number >= 0"
         if problem is not None:
             raise InputError(f"{place}: the class {printable(name)!r:.60} {problem}")
         seen.add(name)
@@ -134,14 +134,14 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield from each line of a file the place for messages, the class and, after white space, the weight."""
+    """Yield (place for messages, class, weight) from each line, which is split at its last space."""
     for where, line in lines_of(path):
         name, _, weight = line.replace("\t", " ").rpartition(" ")
         yield where, name.strip(), weight
 
 
 def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> None:
-    """Raise `SettingsError` if the data called `where` is multilabel, but the settings need one label."""
+    """Raise `SettingsError` if the data called `where` is multilabel, but a setting requires one label."""
     loss = get_loss(settings.loss)
     weighs_classes = settings.class_weight is not None and not loss.own_dual
     checks = (

@@ -1,4 +1,4 @@
-"""Create trainings and the records of their runs from settings and data, and fit stores."""
+"""Create a training run and its record from settings and data, and train on stores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from streamsvm.transforms.store import number_columns, shift_to_text, transforme
 
 Paths = Sequence[str | os.PathLike[str]]
 
-_MANY_NUMBERS, _FEW_ROWS = 30, 10  # more numeric classes are quantities if half of them have fewer rows
+_MANY_NUMBERS, _FEW_ROWS = 30, 10  # see `_warn_of_quantities`
 
 
 def fit_store(
@@ -70,10 +70,10 @@ def fit_store(
     tuned: bool = False,
     made: Mapping[str, Any] = MappingProxyType({}),
 ) -> FitResult:
-    """Train a run on a store, as `streamsvm.fit` describes; if `resume` is True, continue an existing run.
+    """Train on a store (see `streamsvm.fit`). If `resume` is True, continue an existing run in `out`.
 
-    `tables`, `fitted` and `tuned` are as for `create`. `made` has entries of ``run.json`` about the stores
-    that the run converted from files.
+    `tables`, `fitted` and `tuned` are as for `create`. `made` contains the entries of ``run.json`` about
+    stores that were converted from files for this run.
     """
     run = RunDir.at(out)
     check_place(run)
@@ -91,7 +91,7 @@ def fit_store(
 def plan_store(
     paths: Paths, settings: Settings, how: Execution, tables: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Plan the memory and disk space of a fit of a store, as `streamsvm.plan` describes."""
+    """Plan the memory and disk space for fitting on a store (see `streamsvm.plan`)."""
     with open_to_train(paths, settings) as raw:
         opened = create(raw, settings, how, tables, paths=paths, search=False)
         plan = {
@@ -113,10 +113,11 @@ def open_matrix(
     tuned: bool = False,
     encoding: Mapping[str, Any] | None = None,
 ) -> OpenTraining:
-    """Create the training of a matrix.
+    """Prepare a training run on a matrix.
 
-    `data` are X, y and groups. `tables` may also have ``sample_weight`` and, as for `as_matrix`, ``columns``.
-    `encoding` is the record of the conversion if X was made from text documents.
+    `data` is the tuple (X, y, groups). In addition to the values for `create`, `tables` may contain
+    ``sample_weight``, ``hold_out_by`` and, as for `as_matrix`, ``columns``. `encoding` describes how X was
+    made from text documents; None for other data.
     """
     X, y, groups = data
     X = with_layer(X, settings.layer, settings.raw, settings.obsm)
@@ -156,9 +157,9 @@ def create(
     existing: RunDir | None = None,
     search: bool = True,
 ) -> OpenTraining:
-    """Resolve the settings of a training on a store or on rows in memory, and plan its memory.
+    """Resolve the settings for training on a store or on rows in memory, and plan the memory.
 
-    Raises `RunError` if the run `existing` has other settings or data.
+    Raises `RunError` if the run `existing` was started with other settings or data.
 
     Parameters
     ----------
@@ -169,13 +170,13 @@ def create(
     fitted : FittedTransforms, optional
         Transforms that are already fitted to the store.
     tuned : bool
-        True if a search chose C from the data.
+        Whether C was chosen by a search.
     made : mapping
-        Further entries of the record.
+        Additional entries of the record.
     existing : RunDir, optional
-        Run to continue, whose memory plan is kept.
+        Run to continue. Its memory plan is kept.
     search : bool
-        False to derive C from the norms without training on a sample.
+        Whether an automatic C may be chosen by training on a sample. Otherwise it is computed from norms.
     """
     is_in_memory, on_cluster, base = raw.kind == IN_MEMORY, how.cluster is not None, None
     if AUTO in (settings.transform, settings.loss):
@@ -205,7 +206,7 @@ def create(
     resolved, chosen = settle_c(store, transforms, settings)
     sample = find_sample(store, settings) if search else None
     if by is not None and settings.hold_out is None and sample is None and search and not tuned:
-        warn("no rows are held out", remedy=Remedy("hold out a part with {}", Option("hold_out", "1/5")))
+        warn("hold_out_by has no effect", remedy=Remedy("hold out a part with {}", Option("hold_out", "1/5")))
     if sample is not None:
         C = search_c(store, sample, settings, resolved.C, costs, how.callbacks)
         resolved = dataclasses.replace(settings, C=C)
@@ -255,7 +256,7 @@ def create(
 
 
 def _warn_of_quantities(store: Store) -> None:
-    """Warn if labels look like quantities: many numbers, not 0, 1, ... or 1, 2, ..., and half are rare."""
+    """Warn if labels look like quantities: many numbers, half of them rare, and not codes from 0 or 1."""
     counts = store.class_counts[store.class_counts > 0]
     rare = int(np.count_nonzero(counts < _FEW_ROWS))
     if len(counts) <= _MANY_NUMBERS or 2 * rare < len(counts) or store.multilabel:
@@ -265,12 +266,12 @@ def _warn_of_quantities(store: Store) -> None:
     if None not in numbers and numbers not in codes:
         few = f"{rare:,} of them have fewer than {_FEW_ROWS} rows"
         problem = f"{store.path}: the labels are {len(counts):,} different numbers, and {few}"
-        remedy = Remedy("if the labels are quantities, use a regression, or group them into ranges")
+        remedy = Remedy("if the labels are quantities, use a regression model, or group them into ranges")
         warn(StreamsvmWarning(problem, remedy=remedy))
 
 
 def _class_counts(store: Store, settings: Settings) -> np.ndarray:
-    """Count the rows of each class; for balanced weights, only rows to train on."""
+    """Count the rows of each class; for balanced class weights, count only rows to train on."""
     weighted = store.weighted and settings.sample_weight != NONE
     if settings.class_weight != BALANCED or not (weighted or settings.hold_out):
         return store.class_counts
@@ -288,7 +289,7 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
 def _refit(raw: Store, base: Model, settings: Settings, how: Execution) -> FittedTransforms:
     transforms = list(base.transforms)
     if raw.n_features > base.n_features_in_ and not base.takes_any_feature:
-        known = [Counts(checked=False), *transforms]  # prevents a check of counts
+        known = [Counts(checked=False), *transforms]  # so that no check of counts is added
         [(transforms, _)] = fit_to_store(raw, settings, how, [settings.hold_out], known)
     record = {"n_features_in": raw.n_features} if transforms else {}
     record |= {format.MULTILABEL: True} if raw.multilabel or base.multilabel else {}
@@ -298,15 +299,15 @@ def _refit(raw: Store, base: Model, settings: Settings, how: Execution) -> Fitte
 def fit_to_store(
     raw: Store, settings: Settings, how: Execution, parts: Sequence[str | None], known: Sequence[Any] = ()
 ) -> list[FittedTransforms]:
-    """Fit the transforms of the settings to the rows of a store, without each part of `parts`.
+    """Fit the transforms of the settings once for each part in `parts`, to the rows outside the part.
 
-    `known` are transforms of a model, which are fitted to new features instead.
+    If `known` contains transforms of a model, these are fitted to the new features instead.
     """
 
     def progress(done: int, total: int) -> None:
         how.callbacks.progress("statistics", done, total)
         if how.callbacks.stop():
-            raise Interrupted("stopped before the training began")
+            raise Interrupted("stopped before training began")
 
     held_out = [held_out_part(part, raw, settings.memory) for part in parts]
     transforms = known or parse_transforms(settings.transform)

@@ -1,4 +1,4 @@
-"""Memory plan of a fit: weights are placed first, and blocks get the remaining budget."""
+"""Memory plan of a fit: weights are placed first, and blocks get the rest of the budget."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
 
 _MAX_BUFFERED_DUALS = 2**22
-_SMALL = 2**28  # minimum budget for rows in memory, whose duals may be matrices
+_SMALL = 2**28  # minimum budget for rows in memory, so that their duals may be matrices
 
 
 def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
-    """Return the memory plan of a fit, and the first row of each of its blocks.
+    """Return the memory plan of a fit, and the first row of each block.
 
-    Weights are accessed at random, rows in sequence. So weights and their average are in memory if there is
-    room for small blocks. Otherwise the average is dropped first. If the weights still do not fit, they are
-    memory-mapped files, and blocks are small, so that the system can cache many pages of the files. Workers
-    of a `cluster` may hold the weights of a split by rows, but if threads can hold them, the plan is the
-    same.
+    Weights are accessed at random, whereas rows are read in sequence. Weights and their average are therefore
+    kept in memory if this leaves room for small blocks. Otherwise, the average is dropped first. If the
+    weights still do not fit, they are kept in memory-mapped files, and blocks are small, so that the system
+    can cache many pages of the files. If training is split by rows, the workers of a `cluster` may hold the
+    weights. If this process can hold them, the plan is the same as without a cluster.
 
-    Raises `StoreError` if the store cannot be trained on; `PlanError` if the weights would exceed the largest
-    size of a file, or the budget is too small.
+    Raises `StoreError` if there are fewer than two classes, and `PlanError` if the weights would exceed the
+    maximum size of a file or if the budget is too small.
     """
     if store.n_classes < 2:
         raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
@@ -76,17 +76,17 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
             raise
         need, longest = least_budget(store, last)
         raise PlanError(
-            f"{store.path}: the memory limit of this process is {format_size(memory_limit())}, but a "
-            f"fit with a row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
+            f"{store.path}: the memory limit of this process is {format_size(memory_limit())}, but "
+            f"training on a row with {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
             remedy=Remedy("raise the memory limit of the cgroup or container"),
         ) from None
 
 
 def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
-    """Return the rows per random slice of a store that is not shuffled; 0 to read it without slices.
+    """Return the number of rows per random slice of a store that is not shuffled; 0 for no slices.
 
-    A single block needs no slices. A store keeps its order if its labels are evenly spread and slices would
-    be shorter than chunks.
+    A single block needs no slices. Slices are not used either if the labels are evenly spread and slices
+    would be shorter than chunks.
     """
     if n_blocks < 2 or store.shuffled or store.grouped or settings.slice_rows == 0:
         return 0
@@ -99,7 +99,7 @@ def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
 
 
 def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> list[Plan]:
-    """Return the plans for a budget, from the fastest to the one with the least memory."""
+    """Return the plans for a budget, from the fastest to the one that needs the least memory."""
     settings, size = spec.settings, spec.weights_bytes
     longest = longest_group(store) if spec.loss.sequences else 1
     plan = functools.partial(_plan, store, spec, budget, longest=longest)
@@ -116,7 +116,7 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
             plans.append(plan((1 + average) * size, weights_in_memory=True, average=average))
     if spec.sparse_bytes is not None:
         common = spec.can_have_common_dual
-        # Half of the budget or, if that is less, all that lists and full rows of small weights can take.
+        # Half of the budget, but no more than the lists and full rows of small weights can use.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
             plans.append(plan(
                 spec.sparse_bytes + pool, sparse=True, average=settings.average, pool_bytes=pool,
@@ -129,13 +129,13 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
 
 
 def plan_rows(store: Store, spec: Spec) -> tuple[Plan, np.ndarray]:
-    """Return the plan of a training on rows in memory, and the bounds of its single block.
+    """Return the plan for training on rows in memory, and the bounds of the single block.
 
-    Raises `PlanError` if the process cannot hold dense duals.
+    Raises `PlanError` if dense duals do not fit into the memory of the process.
     """
     check_dense_duals(spec, available_memory(), "the memory of this process")
     settings, rows, common = spec.settings, store.rows(0, store.n_rows), spec.has_common_dual
-    entries = 0  # must hold the new duals of any row or group
+    entries = 0  # the buffer must hold the new duals of any row or group
     if settings.keep_duals or settings.inner_passes:
         entries = max(spec.n_classes, min(rows.n_rows * spec.max_duals, _MAX_BUFFERED_DUALS))
         if spec.loss.sequences:
@@ -148,24 +148,24 @@ def plan_rows(store: Store, spec: Spec) -> tuple[Plan, np.ndarray]:
 
 
 def find_budget(settings: Settings) -> int:
-    """Return the bytes for a plan: `settings.memory`, or less under a memory limit of the process."""
+    """Return the memory budget in bytes: `settings.memory`, or less if the process has a memory limit."""
     limit = memory_limit()
     return min(settings.memory, max(limit - INTERPRETER, limit // 4))
 
 
 def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
-    """Raise `SettingsError` if the loss needs groups of rows, and the data called `where` has none."""
+    """Raise `SettingsError` if the loss needs groups of rows, but the data called `where` has none."""
     if get_loss(settings.loss).sequences and not has_groups:
         problem = f"{settings.loss} needs groups of rows that form sequences, but {where} has none"
         raise wrong_setting("loss", problem, GIVE_GROUPS)
 
 
 def check_dense_duals(spec: Spec, free: int, where: str) -> None:
-    """Raise `PlanError` if dense duals do not fit into `free` bytes of the place called `where`."""
+    """Raise `PlanError` if dense duals do not fit into the `free` bytes that are left in `where`."""
     settings, needed = spec.settings, spec.dense_duals_bytes
     if needed > free:
         raise PlanError(
-            f"the loss {settings.loss} with the solver {settings.solver} has duals of nearly all classes. "
+            f"the loss {settings.loss} with the solver {settings.solver} has duals for nearly all classes. "
             f"The duals of {spec.n_rows:,} rows and {spec.n_classes:,} classes take {format_size(needed)}, "
             f"but {where} has only {format_size(free)} left",
             remedy=Remedy("use a loss with few duals, such as {}, or set {}",
@@ -183,9 +183,9 @@ def _plan(
     common_dual: bool = False,
     **recorded: Any,
 ) -> Plan:
-    """Return a plan in which weights, or the index of sparse weights, take `held` bytes.
+    """Return a plan in which `held` bytes are used for the weights.
 
-    `longest` is the largest number of rows visited together. `recorded` is passed on to `make_plan`.
+    `longest` is the maximum number of rows visited together. `recorded` is passed on to `make_plan`.
     """
     settings = spec.settings
     held += spec.product_bytes + spec.pair_bytes + spec.chain_bytes(longest) * spec.loss.sequences
@@ -212,9 +212,9 @@ def _plan(
 
 
 def commit_bytes(store: Store, spec: Spec, plan: Plan) -> int:
-    """Return the maximum bytes of weights that a commit writes.
+    """Return the maximum size in bytes of the weights in a commit.
 
-    Features that occur in no row take no bytes, unless training continues from a model.
+    Features that occur in no row need no space, unless training continues from a model.
     """
     row = spec.columns * spec.dtype.itemsize + mmap.PAGESIZE
     used = spec.n_features if spec.settings.from_ is not None else min(spec.n_features, store.nnz)
@@ -222,7 +222,7 @@ def commit_bytes(store: Store, spec: Spec, plan: Plan) -> int:
 
 
 def describe_fit(store: Store, training: Training) -> dict[str, Any]:
-    """Return the description of a plan for `streamsvm.plan` and for the reports of a fit."""
+    """Describe the plan of a fit, for `streamsvm.plan` and for the reports of a run."""
     spec, plan, n_blocks = training.spec, training.plan, len(training.starts) - 1
     settings, size = spec.settings, (1 + plan.average) * spec.weights_bytes
     mapped_bytes = 0 if plan.weights_in_memory else size
@@ -258,7 +258,6 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
 
 
 def _warning(store: Store, spec: Spec, plan: Plan, mapped_bytes: int) -> str | None:
-    """Return a warning with remedies if a plan is slow or too large, else None."""
     limit, needed = memory_limit(), plan.total + INTERPRETER
     if needed > limit:  # the run started with more memory
         return Message(
@@ -268,26 +267,25 @@ def _warning(store: Store, spec: Spec, plan: Plan, mapped_bytes: int) -> str | N
         )
     if plan.sparse or not mapped_bytes:
         return None
-    slow = f"weights of {format_size(mapped_bytes)} are in files, which is slower than in memory"
+    slow = f"weights of {format_size(mapped_bytes)} are kept in files, which is slower than in memory"
     if mapped_bytes > (free := max(available_memory() - plan.total, 0)):
-        slow += f". Only {format_size(free)} are left to cache them, so a pass may take tens of times as long"
+        slow += f". Only {format_size(free)} is left to cache them, so a pass may take tens of times as long"
     budget = _sufficient_budget(store, spec, plan.memory)
     if limit <= budget + INTERPRETER:
         return slow
-    return Message(slow, Remedy("{} keeps the weights in memory", Option("memory", budget)))
+    return Message(slow, Remedy("use {} to keep the weights in memory", Option("memory", budget)))
 
 
 def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
-    """Return a warning with the required memory if a plan drops the requested average, else None."""
     if plan.average or not spec.settings.average:
         return None
     budget = _sufficient_budget(store, spec, plan.memory)
-    needs = f"the average needs {{}} and a memory limit of {format_size(budget + INTERPRETER)} or more"
+    needs = f"to keep the average, use {{}} and a memory limit of {format_size(budget + INTERPRETER)} or more"
     problem = "the average of the weights does not fit into memory, so the model is the last iterate"
     return Message(problem, Remedy(needs, Option("memory", budget)))
 
 
 def _sufficient_budget(store: Store, spec: Spec, budget: int) -> int:
-    """Return the budget, in whole MiB, at which the best plan for `budget` has room for small blocks."""
+    """Return the budget in bytes, rounded up to whole MiB, for the fastest plan with small blocks."""
     room = int(2 * SMALL_BLOCK / (1 - 1 / LEAST_READS) / (1 - DUAL_SHARE))
     return -(-(choices(store, spec, budget)[0].fixed + room + 16 * store.n_classes) // 2**20) * 2**20

@@ -1,4 +1,4 @@
-"""Inner passes: repeated visits of the rows that have non-zero duals, while their block is in memory."""
+"""Inner passes, which visit rows with non-zero duals again while their block is in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_PASSES = 8  # more passes gain nothing until the other blocks are visited a
 
 
 class Place(NamedTuple):
-    """Position of visits in a training, which determines the order and the number of inner passes."""
+    """Position of visits in a training run, which determines the order and number of inner passes."""
 
     pass_number: int
     number: int  # number of the block, or of the part of a block, in the pass
@@ -30,12 +30,12 @@ class Place(NamedTuple):
 
 
 class InnerPasses:
-    """Repeated visits of rows with duals, only over the classes that have duals.
+    """Repeated visits of rows with non-zero duals, restricted to the classes of these duals.
 
-    After a full visit, a row has few duals: 2 for 1,000 classes, or 11 for 105. Visits over only these
-    classes improve the dual objective further, and they are cheap, especially if the row need not be read
-    again. If duals are a matrix, visits are over all classes (see `streamsvm.kernels.duals`). If `n_passes`
-    is "auto", a cost model chooses the number of passes.
+    After a full visit, a row has few non-zero duals, such as 2 with 1,000 classes or 11 with 105. Visits over
+    only these classes improve the dual objective further. They are cheap, especially if the row need not be
+    read again. If the duals are a matrix, visits cover all classes (see `streamsvm.kernels.duals`). If
+    `n_passes` is "auto", a cost model determines the number of passes.
     """
 
     def __init__(self, n_passes: int | str, seed: int) -> None:
@@ -45,7 +45,7 @@ class InnerPasses:
     def orders(
         self, rows: Rows, weights: np.ndarray, visited: np.ndarray, counts: np.ndarray, place: Place
     ) -> Iterator[np.ndarray]:
-        """Yield the rows of each pass in the order of the visits.
+        """Yield the rows of each inner pass in the order in which they are to be visited.
 
         Parameters
         ----------
@@ -65,11 +65,11 @@ class InnerPasses:
 
 
 def _choose_n_passes(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, read_work: int) -> int:
-    """Return the number of passes that cost as much as the full visits, or half as much if rows were read.
+    """Return how many inner passes cost as much as the full visits, or half as much if rows were read.
 
-    Costs are counted, not timed. Rows are read in the first pass, and in all passes if there are several
-    blocks. Inner passes then gain less, because the classes with duals still change, or because each block
-    undoes a part of the gains in other blocks.
+    Costs are counted, not timed. Rows are read in the first pass and, if there are several blocks, in every
+    pass. Inner passes then gain less: in the first pass the classes with duals still change, and with several
+    blocks each block undoes part of the gains in other blocks.
     """
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
     vectors = np.minimum(counts + (counts > 0), n_vectors)  # upper bound of vectors with duals

@@ -1,9 +1,9 @@
-"""The learner: the weights of a training, their updates and their measures.
+"""Learner, which holds the weights during training, updates them and scores rows.
 
-It opens no files, reads no clock and reports nothing. The trainer (`streamsvm.training.trainer`) provides
-blocks, keeps the duals, commits and reports. `Visits` define how a block is learned: row by row
-(`streamsvm.training.plain_visits`) or in splits (`streamsvm.training.parallel`). A visit solves the dual
-problem of one row exactly and updates the weights.
+A learner opens no files, reads no clock and reports nothing. The trainer (`streamsvm.training.trainer`)
+provides blocks, keeps the duals, commits and reports. Subclasses of `Visits` define how to learn from a
+block: row by row (`streamsvm.training.plain_visits`) or in splits (`streamsvm.training.parallel`). A visit
+solves the dual problem of one row exactly and updates the weights.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
     from streamsvm.training.origin import Origin
 
-ReadDuals = OldDuals | DualMatrix  # duals of a block after the last pass
+ReadDuals = OldDuals | DualMatrix  # duals of a block after the previous pass
 
 
 class Visits(abc.ABC):
-    """Method for learning the rows of a block, and for scoring rows."""
+    """Base class of methods for learning from the rows of a block, and for scoring rows."""
 
-    learner: Learner  # owner of the weights and sums that visits change
+    learner: Learner  # holds the weights and sums that visits change
     kernels: Kernels
     progressive = True  # each row is scored for all classes before it is learned from
 
     def set_columns(self, spec: Spec) -> None:  # noqa: B027
-        """Make scratch arrays for the columns of the weights."""
+        """Allocate scratch arrays for the weight columns of `spec`."""
 
     @abc.abstractmethod
     def compile(self, rows: Rows, old: OldDuals) -> None:
-        """Compile or load the kernels with the empty `rows`."""
+        """Compile or load the kernels by visiting the empty `rows`."""
 
     def read_duals(self, duals: PassDuals, first: int, rows: Rows) -> ReadDuals:
-        """Read the duals of the last pass for a block that starts at row `first`, for `learn`."""
+        """Read the duals of the previous pass for a block that starts at row `first`, to pass to `learn`."""
         return duals.segment(first, rows.n_rows)
 
     @abc.abstractmethod
     def learn(
         self, block: TrainingBlock, old: ReadDuals, keep: PassDuals | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
-        """Visit the rows of a block in its order, each with one exact block step.
+        """Visit the rows of a block in the block's order, with one exact block step per row.
 
         Parameters
         ----------
         old : OldDuals or DualMatrix
-            Duals of the rows after the last pass, from `read_duals`.
+            Duals of the rows after the previous pass, as returned by `read_duals`.
         keep : PassDuals, optional
-            Duals of this pass. New duals are appended whenever the buffer is full.
+            Storage for the duals of this pass. New duals are appended when the buffer is full and at the end.
         next_pause : callable
-            Maps a number of visited rows to a larger number at which to pause.
+            Maps the number of visited rows to the larger number at which to pause next.
 
         Yields
         ------
@@ -80,14 +80,14 @@ class Visits(abc.ABC):
 
     @abc.abstractmethod
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        """Add loss and correct predictions of rows to `tallies`, with fixed weights.
+        """Score rows with fixed weights, and add their losses and correct predictions to `tallies`.
 
-        `tallies` is a float64 array of shape (1 or 2, N_TALLIES). If there is a second row, it gets the sums
-        for the average with the scale `average_scale`.
+        `tallies` is a float64 array of shape (1 or 2, N_TALLIES). A second row receives the sums for the
+        averaged weights, whose scale is `average_scale`.
         """
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
-        """Score blocks in their order as `score` does; yield the number of rows scored after each block."""
+        """Score the blocks in order, as `score` does; after each, yield the number of rows scored so far."""
         pieces = blocks.each(blocks.starts, range(len(blocks)))
         with Prefetcher(pieces, is_single=len(blocks) == 1) as all_rows:
             for number, rows in enumerate(all_rows):
@@ -96,20 +96,20 @@ class Visits(abc.ABC):
 
 
 class Learner:
-    """Weights of a training, and its state. `spec` has the classes known so far; `learn` adds new classes."""
+    """Weights and state of a training run. `spec` covers the known classes; `learn` adds new classes."""
 
-    origin: Origin | None = None  # weights at which the training started; None for zero
+    origin: Origin | None = None  # weights at which training started; None for zero
 
     def __init__(self, spec: Spec, storage: WeightStorage, visits: Visits) -> None:
         self.spec, self.loss, self.storage, self.visits = spec, spec.loss, storage, visits
-        visits.learner = weakref.proxy(self)  # a cycle would keep the weights alive after the training
+        visits.learner = weakref.proxy(self)  # a cycle would keep the weights alive after training
         self.read_duals, self.learn, self.score = visits.read_duals, visits.learn, visits.score
         self.tally = own_lines(N_TALLIES)
         self.averaging = False  # True while visits update the average, too
         self.set_classes(spec.n_classes)
 
     def set_classes(self, n_classes: int) -> None:
-        """Make room for the weights and scores of `n_classes` classes, to which scoring is restricted."""
+        """Set the number of classes, and make room for their weights and scores."""
         if n_classes != self.n_classes:
             self.spec = self.spec.grown(self.storage.n_features, n_classes)
         self.storage.grow(self.storage.n_features, n_classes + self.loss.extra_columns)
@@ -128,17 +128,17 @@ class Learner:
 
     @property
     def average_scale(self) -> float:
-        """Factor of `average_delta` in the average ``current - average_scale * average_delta``."""
+        """Scale of the average, which is ``current - average_scale * average_delta``."""
         return (self.spec.time_unit / max(float(self.tally[CLOCK]), 1.0)) ** AVERAGE_POWER
 
     def begin_average(self) -> None:
-        """Start the average of the iterates at the current weights."""
+        """Start averaging the iterates, beginning with the current weights."""
         self.tally[CLOCK] = self.tally[DUAL_DELTA] = 0.0
         self.storage.begin_average()
         self.averaging = True
 
     def end_pass(self) -> None:
-        """Reset the sums of the pass; the clock of the average continues."""
+        """Reset the sums of the pass, but not the clock of the average."""
         self.tally[:CLOCK] = 0.0
         self.storage.end_pass()
 
@@ -160,7 +160,7 @@ class Learner:
                 centre_with_shared(features, matrix, self.n_classes)
 
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
-        """Return the coefficients of the last iterate or of the average for the classes `columns`."""
+        """Return the coefficients of the last iterate or the average for the classes `columns`."""
         if self.spec.groups is not None:
             columns = self.spec.groups.columns[columns]
         scale = self.average_scale if average else None
@@ -169,14 +169,14 @@ class Learner:
         return coefficients.without_last(self.loss.extra_rows(self.n_classes))
 
     def norms(self, *, average: bool = False) -> tuple[float, float]:
-        """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ of the last iterate or of the average; W₀ is `origin`, or 0."""
+        """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ for the last iterate or the average w; W₀ is `origin`, or 0."""
         if self.origin is not None:
             return self.origin.distance(self.coefficients(np.arange(self.n_classes), average=average))
         scale = self.average_scale if average else 0.0
         return add_up(self.storage.squares(self.visits.kernels.norm2, self.problem, scale)), 0.0
 
     def moved_weights(self) -> Weights:
-        """Return the weights that visits update, with the average once it has started."""
+        """Return the weights that visits update, including the average once it has started."""
         weights = self.storage.weights
         if self.averaging:
             return weights
@@ -198,7 +198,7 @@ def features_of(rows: Rows, n_features: int) -> np.ndarray:
 
 
 def problem_of(spec: Spec) -> Problem:
-    """Return the parameters for the kernels of the loss; with class groups, classes are weight columns."""
+    """Return the parameters for the kernels of the loss. If classes are split, they are weight columns."""
     settings, groups = spec.settings, spec.groups
     problem = Problem(
         spec.n_classes,

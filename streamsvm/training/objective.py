@@ -1,4 +1,4 @@
-"""Primal and dual objective and their gap, which bounds the distance of a model from the optimum."""
+"""Primal and dual objectives, and their gap, which bounds how far a model is from the optimum."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class Scoring(NamedTuple):
-    """Sums of a pass over the data with fixed weights."""
+    """Result of scoring all rows with fixed weights."""
 
     loss_sum: float  # sum of the losses of the rows, multiplied by their costs
     accuracy: float
-    rows: int  # rows of weight above 0
+    rows: int  # number of rows with weight above 0
 
 
 def score_blocks(
     blocks: Blocks, learner: Learner, average_scale: float | None, step: Callable[[int], None]
 ) -> list[Scoring]:
-    """Score all blocks with the last iterate and optionally the average; return a `Scoring` of each.
+    """Score all blocks with the last iterate and, unless `average_scale` is None, with the average.
 
-    Unless `average_scale` is None, the same reading also scores the average. `step` is called with the number
-    of rows scored after each block. Rows of norm 0 do not enter the loss, because their loss does not depend
-    on the weights.
+    Return one `Scoring` for each. The blocks are read only once. `step` is called after each block with the
+    number of rows scored so far. Rows with norm 0 are left out of the loss sum, because their loss does not
+    depend on the weights.
     """
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     for n_rows in learner.visits.score_blocks(blocks, average_scale, tallies):
@@ -42,7 +42,7 @@ def score_blocks(
 
 
 def accuracy_of(tally: np.ndarray) -> float:
-    """Return the fraction of correctly classified rows among rows of weight above 0."""
+    """Return the fraction of correctly classified rows among the rows with weight above 0."""
     return float(tally[CORRECT] / max(tally[VISITED] - tally[UNWEIGHTED], 1.0))
 
 
@@ -52,17 +52,17 @@ def is_within(relative_gap: float, tol: float) -> bool:
 
 
 def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
-    """Return a warning if a relative gap of a pass is more negative than the usual rounding error."""
+    """Return a list with a warning if rounding made a relative gap clearly negative, else an empty list."""
     relative_gap = min(record.get(name) or 0.0 for name in ("relative_gap", "average_relative_gap"))
     if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
         return []
-    problem = f"the relative gap is {relative_gap:.1e}: rounding makes it negative, so it is not known"
+    problem = f"the relative gap is {relative_gap:.1e}: rounding makes it negative, so the gap is unknown"
     remedy = Remedy("use {}, or scale the values of the data to about 1", Option("dtype", "float64"))
     return [Message(problem, remedy)]
 
 
 def gap_record(dual_sum: float, loss_sum: float, norm2: float, product: float = 0.0) -> dict[str, float]:
-    """Return dual, primal, gap and relative gap from the sums of dual terms and of losses, and ‖w‖².
+    """Return dual, primal, gap and relative gap, from the sums of dual terms and losses, and from ‖w‖².
 
     If training continues from weights W₀, `norm2` is ‖w - W₀‖², and `product` is ⟨w - W₀, W₀⟩.
     """

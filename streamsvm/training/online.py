@@ -1,8 +1,8 @@
-"""Online training: one pass over a stream of rows, each predicted before it is learned from.
+"""Online training in one pass over a stream, which predicts each row before learning from it.
 
-The duals of a new row are zero and are not needed again, so no row is kept: one exact block step updates the
-weights, and their average is the model. Features and classes may appear during the pass. The memory does not
-depend on the length of the stream.
+The duals of a new row are zero and are not needed again, so neither rows nor duals are kept. One exact block
+step per row updates the weights, and the average of the weights is the model. New features and classes may
+appear during the pass. The memory used does not depend on the length of the stream.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from streamsvm.transforms.fitting import fit_without_rows
 
 @dataclasses.dataclass(eq=False)
 class Online(Trainer):
-    """Trainer for one pass over a stream; its position has a `StreamPosition`."""
+    """Trainer that makes one pass over a stream. Its position includes a `StreamPosition`."""
 
     source: StreamSource
-    online_settings: OnlineSettings  # for the model's record; `settings` has their form for the training loop
+    online_settings: OnlineSettings  # for the model's record; the loop uses `settings`, derived from them
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,16 +105,16 @@ class Online(Trainer):
         return self._save("done")
 
     def end_early(self) -> OnlineResult:
-        """End a pass over a stream that cannot be read again, at its last commit."""
+        """Save the model of the last commit, because the stream cannot be read again."""
         if not self._run.has_commit or len(self._state.classes) < 2:
             raise RunError(
                 f"{self._run.path} learned from standard input or a pipe, which cannot be read again, and "
-                "has no commit to continue from",
+                "has no commit from which to save a model",
                 remedy=Remedy("start again with {}", Option("force", True)),
             )
         if not self._was_at_end:
             self.files.warnings.append(
-                "standard input or a pipe cannot be read again, so the model is from the "
+                "standard input or a pipe cannot be read again, so the model was trained on only the "
                 f"{self.learner.visited:,} rows up to the last commit"
             )
         return self._save("done" if self._was_at_end else "stopped")
@@ -144,7 +144,7 @@ class Online(Trainer):
             raise PlanError(problem, remedy=error.remedy) from None
 
     def _commit_and_advise(self, error: StreamsvmError) -> StreamsvmError:
-        """Commit at an error or a signal; return the error with advice on using the commit."""
+        """Commit after an error or a signal; return the error with advice on how to use the commit."""
         rows, is_new = self.learner.visited, self.position.blocks_done > self._first_block
         if rows == 0 or not (is_new or isinstance(error, Interrupted)):
             return error
@@ -158,14 +158,14 @@ class Online(Trainer):
         elif len(self._state.classes) < 2:
             return error
         else:
-            remedy = Remedy(f"{self._save('stopped').model} is their model; a pipe cannot be resumed")
+            remedy = Remedy(f"{self._save('stopped').model} was trained on them; a pipe cannot be resumed")
         problem = f"{error.message.problem} (after learning from {rows:,} rows)"
         return type(error)(problem, remedy=remedy)
 
     # -- reports -----------------------------------------------------------------------------------
 
     def _report_rows(self, block: TrainingBlock | None = None, at: int = 0) -> None:
-        """Report the rows learned from, including the first `at` rows of `block`."""
+        """Report the rows learned from so far, including the first `at` rows of `block`."""
         record = {"event": "rows", **self._measures(block, at)}
         hidden = [each["progressive_accuracy"] is None for each in self._history]
         if record["progressive_accuracy"] is None and not any(hidden):
@@ -192,7 +192,7 @@ class Online(Trainer):
             recent = (correct - correct_before) / (rows - rows_before)
         return {
             "rows": rows,
-            "progressive_accuracy": None if groups.alike else accuracy,  # sorted labels allow no estimate
+            "progressive_accuracy": None if groups.alike else accuracy,  # sorted labels would bias it
             "recent_accuracy": None if groups.alike else recent,
             "classes": self.learner.n_classes,
             "features": n_features,
@@ -279,13 +279,13 @@ def learn_stream(
     force: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
 ) -> OnlineResult:
-    """Start a run over a stream, as `streamsvm.online` describes."""
+    """Start a run on a stream (see `streamsvm.online`)."""
     if stream.classes is not None and len(stream.classes) < 2:
-        raise PlanError(f"the number of classes is {len(stream.classes)}; a classifier needs two or more")
+        raise PlanError(f"the number of classes is {len(stream.classes)}, but a classifier needs two or more")
     if online_settings.transform is None:
         default = TEXT_TRANSFORM if counts_n_grams(stream.record().get("encoding") or {}) else TRANSFORM
         online_settings = dataclasses.replace(online_settings, transform=default)
-    # Refuse transforms before an older run is removed.
+    # Check the transforms before an older run is removed.
     _fitted(online_settings, stream, stream.n_features or 0)
     run = RunDir.at(out)
     record = {
@@ -313,13 +313,13 @@ def resume_stream(
     callbacks: Callbacks,
     store: Sequence[str | os.PathLike[str]] | None = None,
 ) -> OnlineResult:
-    """Continue a run over a stream; `store` is the new location of a store that was moved."""
+    """Continue a run on a stream. `store` is the new location if the stream is a store that was moved."""
     online_settings = OnlineSettings(**record["settings"])
     opened: contextlib.AbstractContextManager[Stream]
     if record["input"].get("kind") == STORE:
         opened = StoreStream.from_record(record["input"], store)
     elif store is not None:
-        raise wrong_setting("store", f"does not apply: {run.path} learns from a stream")
+        raise wrong_setting("store", f"does not apply: {run.path} does not learn from a store")
     else:
         assert open_stream is not None  # only `fit` omits it, and `fit` resumes only its own runs
         opened = contextlib.nullcontext(open_stream(record["input"]))
@@ -330,10 +330,10 @@ def resume_stream(
 
 
 def _fitted(online_settings: OnlineSettings, stream: Stream, n_features: int) -> list[Transform]:
-    """Fit the transforms to `n_features` features; raise `SettingsError` if one needs all rows."""
+    """Fit the transforms to `n_features` features; raise `SettingsError` if a transform needs all rows."""
     for each in parse_transforms(online_settings.transform):
         if each.array_dtype is not None:
-            problem = f"{each.name} needs statistics of all rows, but online reads rows once; train with fit"
+            problem = f"{each.name} needs statistics of all rows, but online reads each row once; use fit"
             raise wrong_setting("transform", problem)
     data = FittingData(n_features, stream.feature_names, stream.index_base, None)
     return fit_without_rows(online_settings.transform, data)
@@ -361,7 +361,7 @@ def _stream_trainer(
         or stream.classes not in (None, classes)  # labels are codes of these classes
     ):
         raise RunError(
-            f"{run.path} was started on a stream with other features or classes",
+            f"{run.path} was started on a stream with different features or classes",
             remedy=Remedy("restore the old stream, or start a new run"),
         )
     storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta))

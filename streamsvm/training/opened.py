@@ -1,4 +1,4 @@
-"""Training with its opened data, in this process."""
+"""Training run with its data opened in this process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from streamsvm.transforms.fitting import DATA_ENTRIES
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OpenTraining:
-    """Training with its opened data, and with facts that it records but does not learn from."""
+    """Training run with its opened data, its costs and its record."""
 
     training: Training
     raw: Store
-    store: Store  # view of `raw` with the rows of the blocks
-    costs: TrainingCosts  # the model keeps the table of costs
+    store: Store  # view of `raw` with the rows to learn from
+    costs: TrainingCosts  # their table is saved with the model
     run_record: dict[str, Any]  # content of ``run.json``; without a run, entries for the model's record
     on_cluster: bool = False
 
@@ -40,7 +40,7 @@ class OpenTraining:
 
     @functools.cached_property
     def record(self) -> dict[str, Any]:
-        """Entries of the model's record that are known before the training."""
+        """Entries of the model's record that are known before training."""
         store, settings = self.store, self.training.spec.settings
         run_entries: dict[str, Any] = {"memory": settings.memory, "block_rows": settings.block_rows}
         run_entries |= {"store_fingerprint": self.training.fingerprint}
@@ -57,14 +57,14 @@ class OpenTraining:
 
     @property
     def order_warning(self) -> str | None:
-        """Warning about the order of the labels in a store."""
+        """Warning about the order of the labels in a store, if there is one."""
         return self.described["order_warning"] if self.training.paths else None
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that the plan of a single block leaves for the duals of two passes; 0 with several blocks.
+        """Number of bytes that the plan leaves for the duals of two passes; 0 if there are several blocks.
 
-        Blocks of a validation store take half of these bytes.
+        If there is a validation store, half of the remaining memory is left for its blocks.
         """
         if len(self.blocks) > 1 or self.on_cluster:
             return 0
@@ -74,7 +74,7 @@ class OpenTraining:
 
     @contextlib.contextmanager
     def measured_blocks(self) -> Iterator[Blocks]:
-        """Open the blocks for measuring: the held-out rows or the validation store."""
+        """Open the blocks on which to measure accuracy: the held-out rows or the validation store."""
         settings = self.training.spec.settings
         if settings.hold_out is not None:
             yield self.blocks.to_measure()

@@ -1,6 +1,6 @@
-"""Training that continues from a model, with the features and classes of the model and of new data.
+"""Training that continues from a model, with the features and classes of both the model and new data.
 
-With V = W - W₀, where W₀ are the model's weights, the training minimises ½‖V‖² + Σ_i C_i loss(Wᵀx_i). As a
+With V = W - W₀, where W₀ are the model's weights, training minimises ½‖V‖² + Σ_i C_i loss(Wᵀx_i). As a
 function of V, the loss of row i is shifted by the scores W₀ᵀx_i, which adds -⟨V, W₀⟩ to the dual objective.
 Block steps use the scores Wᵀx_i, so they need no change: they start at W = W₀ with zero duals.
 """
@@ -25,10 +25,10 @@ _PIECE_WEIGHTS = 2**20
 
 
 class Origin:
-    """Weights W₀ of a model, for the features, classes and dtype of a training that continues from it.
+    """Weights W₀ of a model, for the features, classes and dtype of a training run that continues from it.
 
-    Features of the model come first, in the model's order, but a constant feature stays last. New features
-    and classes have zero weights.
+    The features of the model come first, in the model's order, except that a constant feature stays last. The
+    weights of new features and classes are zero.
     """
 
     def __init__(self, model: Model, spec: Spec, classes: tuple[str, ...]) -> None:
@@ -38,7 +38,7 @@ class Origin:
         self._n_plain = model.n_features - (model.bias is not None)
 
     def rows(self, begin: int, end: int) -> np.ndarray:
-        """Return weights of features ``begin:end``, with mean 0 over the classes if the loss requires it."""
+        """Return the weights of features ``begin:end``, centred over the classes if the loss requires it."""
         spec, coef = self._spec, self._coef
         weights = np.zeros((end - begin, spec.n_classes))
         if (last := min(end, self._n_plain)) > begin:
@@ -50,17 +50,17 @@ class Origin:
         return weights.astype(spec.dtype)
 
     def write(self, storage: WeightStorage) -> None:
-        """Write the weights into `storage`, whose weights are zero."""
+        """Write the weights to `storage`, whose weights must be zero."""
         spec = self._spec
         columns = np.arange(spec.n_classes) if spec.groups is None else spec.groups.columns
         step = max(1, _PIECE_WEIGHTS // spec.n_classes)
         for begin in range(0, spec.n_features, step):
             rows = self.rows(begin, min(begin + step, spec.n_features))
-            used = np.flatnonzero(rows.any(axis=1))  # keeps holes in sparse files
+            used = np.flatnonzero(rows.any(axis=1))  # writing zeros would fill the holes of sparse files
             storage.weights.current[(begin + used)[:, np.newaxis], columns] = rows[used]
 
     def distance(self, coefficients: Coefficients) -> tuple[float, float]:
-        """Return ‖V‖² and ⟨V, W₀⟩ for V = W - W₀, where `coefficients` are W for all classes in order."""
+        """Return ‖V‖² and ⟨V, W₀⟩ for V = W - W₀, where `coefficients` are W, with all classes in order."""
         begin, sums = 0, np.zeros(2)
         for W in coefficients.pieces():
             W0 = self.rows(begin, begin + len(W)).astype(np.float64)
@@ -72,11 +72,11 @@ class Origin:
 
 
 def extend_schema(raw: Store, model: Model) -> Store:
-    """Return a view of a store with the features and classes of a model, then new features and classes.
+    """Return a view of a store with the features and classes of a model, followed by new ones.
 
-    New features are omitted if the model selects features. If the model hashes features, no feature is new.
-    Raises `StoreError` if the kinds of features differ or no class is common to data and model, and
-    `FeatureError` if both have feature names, but no common name.
+    New features are left out if the model selects features, and none are new if it hashes features. Raises
+    `StoreError` if the data and the model identify features differently or have no class in common, and
+    `FeatureError` if both have feature names, but none in common.
     """
     known, label_dtype = model.record["classes"], model.record.get("label_dtype", TEXT)
     check_has_classes(raw, known)
@@ -93,7 +93,7 @@ def _with_features(raw: Store, model: Model) -> Store:
     alike &= (known is None) == (names is None) and raw.meta.get("encoding") == model.record.get("encoding")
     if not alike:
         raise StoreError(
-            f"{where}: the kind of feature names, numbers or columns differs from that of the model",
+            f"{where}: features are named, numbered or encoded differently than in the model",
             remedy=Remedy("convert the data with {}", Call("convert", options=(Option("like"),))),
         )
     if known is None or names is None:

@@ -1,4 +1,4 @@
-"""Training by several passes over blocks that can be read again, measured after each pass."""
+"""Trainer that makes several passes over blocks, and measures the model after each pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OBJECTIVE = ("dual", "primal", "gap", "relative_gap")
 
 @dataclasses.dataclass(eq=False)
 class Fit(Trainer):
-    """Trainer for passes over the blocks of a source until a tolerance or the number of passes is reached."""
+    """Trainer that makes passes over blocks until a tolerance or the number of passes is reached."""
 
     source: ShuffledSource
     opened: OpenTraining
@@ -71,13 +71,13 @@ class Fit(Trainer):
         self._end_pass(this_pass)
 
     def _prepare_weights(self, this_pass: int) -> None:
-        """Start at the class means; if C grows, scale weights and duals by the best factor."""
+        """Set the starting point of pass 1; if C grows, scale weights and duals by the best factor."""
         if not self.position.blocks_done:
             scale, start = self._grow(this_pass), self.position.start
             if this_pass == 1 and self.learner.spec.starts_at_means:
                 start = self._begin_at_means()
             self.position = dataclasses.replace(self.position, dual_scale=scale, start=start)
-        # Rows without stored duals have duals equal to this fraction of their costs, for all classes.
+        # If a row has no stored duals, each of its duals equals this fraction of the row's cost.
         start = self.position.start if this_pass == 1 else 0.0
         self.learner.problem = self.learner.problem._replace(start=start)
 
@@ -104,7 +104,7 @@ class Fit(Trainer):
         self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
 
     def _averages(self, this_pass: int) -> bool:
-        """Return True if a pass needs the average as the model, or to measure it."""
+        """Return True if a pass needs the average of its iterates, as the model or for a measurement."""
         settings = self.settings
         if not self.learner.spec.settings.average:
             return False
@@ -126,7 +126,7 @@ class Fit(Trainer):
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
         seconds = position.pass_seconds
-        waited = min(self.waited, seconds)  # the seconds of a pass exclude compiling, but waiting does not
+        waited = min(self.waited, seconds)  # the time of a pass excludes compiling, the waiting time does not
         bytes_read = self.source.data_blocks.store.bytes_read
         record |= {
             "rows_per_second": self.n_rows / max(seconds, 1e-9),
@@ -206,7 +206,7 @@ class Fit(Trainer):
                 scorings = self._score(blocks, f"valid {this_pass}")
             if settings.hold_out is not None and not scorings[0].rows:
                 raise InputError(
-                    f"the held-out part {settings.hold_out} has no rows",
+                    f"the held-out part {settings.hold_out} has no rows with weight above 0",
                     remedy=Remedy("hold out a larger part"),
                 )
             record |= _accuracies("valid_accuracy", scorings)
@@ -237,7 +237,7 @@ class Fit(Trainer):
         return gap is not None and is_within(gap, tol)
 
     def _is_average(self) -> bool:
-        """Return True if the last pass has an average, which then is the model."""
+        """Return True if the last pass computed an average, which is then the model."""
         return self.position.average_pass == self.position.passes_done
 
     # -- records -----------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Fit(Trainer):
 
     @property
     def _last_C(self) -> float:
-        """C of the last planned pass, even if the training converges earlier."""
+        """C of the last planned pass, even if training converges earlier."""
         return self.settings.C * self.settings.share_of_C(self.settings.passes)
 
     def _result(self, model: str) -> FitResult:
@@ -317,6 +317,5 @@ class Fit(Trainer):
 
 
 def _accuracies(name: str, scorings: list[Scoring]) -> dict[str, float]:
-    """Return the accuracy of the model after a pass, and of the last iterate if the model is the average."""
     last, *average = (scoring.accuracy for scoring in scorings)
     return {name: average[0], f"{LAST_ITERATE_PREFIX}{name}": last} if average else {name: last}

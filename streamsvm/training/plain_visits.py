@@ -1,4 +1,4 @@
-"""Visits of the rows of a block in sequence, with pauses. A visit makes an exact block step for one row."""
+"""Visits of the rows of a block one after another, without splits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Visitor, VisitPlan
 
-# Largest difference between scores that count as equal in the first pass with a common dual.
+# In the first pass with a common dual, scores that differ by at most this count as equal.
 _TIE_TOLERANCE = 1e-3
 # Within a block, weights are centred after at least this many non-zeros per feature and this many rows.
 _CENTRE_NON_ZEROS = 50
@@ -83,7 +83,7 @@ class PlainVisits(Visits):
             is_full = reached < end and self._buffer_is_full()
             if is_full and self._buffer.used[1] == 0:
                 raise _too_long(learner, rows, int(block.order[reached]))
-            if reached < end and not is_full:  # the sparse weights have no room
+            if reached < end and not is_full:  # the sparse weights are full
                 learner.storage.make_room(rows, int(block.order[reached]))
             if isinstance(old, DualMatrix) and reached == rows.n_rows:
                 self._revisit_matrix(block.order, rows, old, place)
@@ -157,7 +157,7 @@ class PlainVisits(Visits):
 
     def _buffer_is_full(self) -> bool:
         if self.learner.loss.sequences:
-            return True  # visits of sequences stop only for a full buffer
+            return True  # visits of sequences stop early only if the buffer is full
         return len(self._buffer.ids) > 0 and self._buffer.used[0] + self.learner.n_classes > len(
             self._buffer.ids
         )
@@ -166,8 +166,8 @@ class PlainVisits(Visits):
 def _too_long(learner: Learner, rows: Rows, first: int) -> PlanError:
     length = int(np.count_nonzero(rows.qid == rows.qid[first]))
     return PlanError(
-        f"the memory budget cannot hold the new duals of a group of {length:,} rows, which may be up to "
-        f"{length * learner.spec.max_duals:,}",
+        f"a group of {length:,} rows may have up to {length * learner.spec.max_duals:,} new duals, which do "
+        "not fit into the memory budget",
         remedy=Remedy("raise {}, or split the sequence", Option("memory")),
     )
 

@@ -19,17 +19,17 @@ from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 # Rows per tile. More rows need more corrections of the scores; fewer rows make products slower.
 _MAX_ROWS, _MIN_ROWS = 256, 64
 _FEW_COLUMNS = 256  # with fewer columns, inner products of many rows dominate the cost
-_PART = 64  # rows of a tile whose scores one product corrects for the steps of earlier rows
-_BYTES = 2**26  # limit for the scores and the steps of a tile of more than `_MIN_ROWS` rows
+_PART = 64  # number of rows whose scores are corrected by one product for the steps of earlier rows
+_BYTES = 2**26  # limit for the scores and the steps of a tile with more than `_MIN_ROWS` rows
 # Products are divided into parts of fixed size, so that results do not depend on the number of threads.
 _SCORED_COLUMNS = 512
 _FEATURES, _COLUMNS = 192, 2048
-_THREADS = 8  # the plan counts buffers of 8 threads for any number of threads
+_THREADS = 8  # the plan includes buffers for this many threads, whatever the actual number
 _FEW = 4  # if at most a quarter of the columns change, steps are added column by column
 
 
 def tile_rows(columns: int, itemsize: int) -> int:
-    """Return the number of rows of a tile for weights with `columns` columns."""
+    """Return the number of rows in a tile for weights with `columns` columns."""
     rows = _MAX_ROWS if columns >= _FEW_COLUMNS else _MIN_ROWS
     while rows > _MIN_ROWS and 2 * rows * columns * itemsize > _BYTES:
         rows //= 2
@@ -37,7 +37,7 @@ def tile_rows(columns: int, itemsize: int) -> int:
 
 
 class Products:
-    """Matrix products for a learner of dense rows. `threads` compute parts of a product."""
+    """Matrix products for learning from dense rows. `threads` compute the parts of a product."""
 
     def __init__(self, columns: int, dtype: np.dtype, threads: Threads) -> None:
         self.n_rows = n_rows = tile_rows(columns, dtype.itemsize)
@@ -51,9 +51,9 @@ class Products:
 
     @staticmethod
     def n_bytes(columns: int, n_features: int, itemsize: int) -> int:
-        """Return the bytes that products use in addition to the weights."""
+        """Return the size in bytes of the arrays that products need in addition to the weights."""
         n_rows = tile_rows(columns, itemsize)
-        # Scores, scores by the average, and steps; rows and inner products of two tiles.
+        # Scores by the weights and by their average, and steps; rows and inner products of two tiles.
         row = 3 * columns + 2 * (n_features + n_rows)
         return (n_rows * row + _THREADS * _FEATURES * _COLUMNS) * itemsize + n_rows * columns
 
@@ -69,15 +69,15 @@ class Products:
     ) -> int:
         """Visit the rows of ``order[begin:end]`` tile by tile, and return the position reached.
 
-        ``visit(at, end, weights)`` visits rows of the tile in `weights`, updates `tally`, and returns the
+        ``visit(at, end, weights)`` must visit rows of the tile in `weights`, update `tally`, and return the
         position reached. Raises `RunError` if inner products of the rows would overflow.
         """
-        if begin == end:  # compiles the kernel
+        if begin == end:  # only compiles the kernel
             return visit(begin, end, weights._replace(tile=self._tile))
         dtype = rows.data.dtype
         if (largest := rows.norm2.max()) > np.finfo(dtype).max:
             raise RunError(
-                f"a row has the squared norm {largest:.1e}, which is too large for products in {dtype}",
+                f"a row has the squared norm {largest:.1e}, too large for matrix products in {dtype}",
                 remedy=Remedy(
                     "scale the values of the data to about 1, or use {}", Option("dtype", "float64")
                 ),
@@ -95,7 +95,7 @@ class Products:
             self._multiply(X, weights.current, self._tile.scores)
             self._tile.n_moved[:] = 0
             self._tile.clock[0] = tally[CLOCK] + 1
-            if next_tile is not None:  # loads while one thread visits rows
+            if next_tile is not None:  # loads in the background while rows are visited
                 loaded = self._threads.submit(load, next_tile)
             reached = self._visit_tile(visit, inner, tile.start, weights)
             self._add_steps(X[: reached - tile.start], weights)
@@ -106,10 +106,10 @@ class Products:
     def _visit_tile(
         self, visit: Callable[[int, int, Weights], int], inner: np.ndarray, at: int, weights: Weights
     ) -> int:
-        """Visit the rows of a tile that starts at position `at`; `inner` has their inner products.
+        """Visit the rows of the tile that starts at position `at`; `inner` contains their inner products.
 
-        One product corrects the scores of a part of the tile for the steps of all earlier parts. Within a
-        part, steps are added one by one.
+        For each part of the tile, one product corrects the scores for the steps of all earlier parts. Within
+        a part, steps are added one by one.
         """
         whole, reached = self._tile, at
         scores, steps = whole.scores, whole.steps
@@ -127,7 +127,7 @@ class Products:
         return reached
 
     def score(self, rows: Rows, weights: Weights, *, average: bool) -> Iterator[tuple[Rows, Weights]]:
-        """Yield tiles of the rows, with weights that contain their scores."""
+        """Yield tiles of the rows, each with weights that contain the scores of its rows."""
         if rows.n_rows == 0:
             yield rows, weights._replace(tile=self._tile)
         for begin in range(0, rows.n_rows, self.n_rows):

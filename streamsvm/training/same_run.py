@@ -1,4 +1,4 @@
-"""Comparison of an existing run with the run that a fit would start."""
+"""Compare an existing run with the run that a call of `fit` would start."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ _DIFFERENCES = {
 
 
 def read_same(run: RunDir, record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of a run; raise `RunError` with the difference if it does not match `record`.
+    """Return the record of a run. If it does not match `record`, raise `RunError` with the difference.
 
-    The memory plan is not compared, because the run keeps its plan, nor is the content of the validation
-    store.
+    The memory plan is not compared, because the run keeps its plan. The validation store is checked later.
     """
     old, new = run.read_settings(), json.loads(json.dumps(record))
     run.find_stores(old)
     other = Remedy("undo the change, or use another {}", Option("out"))
     if old.get("kind") == format.ONLINE:
-        raise RunError(f"{run.path} is a run of online", remedy=Remedy("use another {}", Option("out")))
+        raise RunError(f"{run.path} was started by online", remedy=Remedy("use another {}", Option("out")))
     # Compare the data first, because other data also changes an automatic C.
     if old["store"]["fingerprint"] != new["store"]["fingerprint"]:
         raise RunError(
-            f"{run.path} was started on other data than {', '.join(new['store']['path'])} now has: the "
-            "content fingerprint differs",
+            f"{run.path} was started on other data than {', '.join(new['store']['path'])} now contains (the "
+            "content fingerprint differs)",
             remedy=other,
         )
     for name in declared(Settings):

@@ -1,4 +1,4 @@
-"""Automatic C for dense rows: the best of four values on a held-out part of a sample."""
+"""Choose C for dense rows: the best of four values on a held-out part of a sample."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MEMORY_SHARE = 16  # 1 / fraction of the budget for the values of the sample
 
 
 class Sample(NamedTuple):
-    """Rows to train on from some classes."""
+    """Sample of the training rows of some classes."""
 
     numbers: np.ndarray  # (n,) int64: row numbers in the store
     labels: np.ndarray  # (n,) int32: index in `classes` of each row's class
@@ -49,12 +49,12 @@ class Sample(NamedTuple):
 
 
 def find_sample(store: Store, settings: Settings) -> Sample | None:
-    """Return the rows for a search for C, or None if there is no search.
+    """Return a sample of rows on which to search for C, or None if there is no search.
 
-    A search requires that C is "auto", that `tune` does not search, and that the training does not continue
-    from a model. The transformed rows of `store` must be dense, have one label each, and include enough rows
-    of at least two classes. The sample has all training rows of randomly drawn classes; of a class that
-    exceeds its quota, it has randomly drawn rows.
+    A search requires that C is "auto", that `tune` is not searching for C, and that training does not
+    continue from a model. The transformed rows of `store` must be dense and have one label each, and there
+    must be enough rows of at least two classes. The sample contains all training rows of randomly drawn
+    classes. If a class exceeds its quota, only randomly drawn rows of the class are included.
     """
     if settings.C != AUTO or settings.C_factors or settings.from_ is not None or store.multilabel:
         return None
@@ -85,14 +85,14 @@ def search_c(
 ) -> float:
     """Return the largest of 1, 0.1, 0.01 and 0.001 times `C` that is about as accurate as the best.
 
-    One training on two thirds of the sample makes a pass for each value, in ascending order. Each pass starts
-    with the weights and duals of the previous pass. If the loss does not allow this, each value has a
-    training of two passes. The accuracy is measured on the last third, and may be half a standard error below
-    the best. The sample has all rows of some classes, because the best C decreases with the number of rows
-    per class.
+    One trial run on two thirds of the sample makes a pass for each value, in ascending order. Each pass
+    starts with the weights and duals of the previous pass. If the loss does not allow this, there is a trial
+    run of two passes for each value. The accuracy is measured on the remaining third. It counts as equal if
+    it is at most half a standard error below the best. The sample contains all rows of some classes, because
+    the best C decreases with the number of rows per class.
 
-    `store` has the transformed rows, and the trainings use the `costs` of the sampled classes. `callbacks`
-    receive ``{"event": "C", ...}`` with the values tried. Raises `Interrupted` if they stop the search.
+    `store` contains the transformed rows, and `costs` those of all classes. `callbacks` receives
+    ``{"event": "C", ...}`` with the values tried. Raises `Interrupted` if a callback stops the search.
     """
     linear, passes_done, tried = get_loss(settings.loss).linear_duals, 0, list[dict[str, float]]()
     paths, n = [_FACTORS] if linear else [(factor,) * _PASSES for factor in _FACTORS], len(sample.numbers)
@@ -108,7 +108,7 @@ def search_c(
     try:
         rows = sample.read(store)
         if rows.held_out_by and np.ptp(rows.rows(0, n).hold_out_by) == 0:
-            return C  # all rows have one hold-out group
+            return C  # all rows are in the same hold-out group
         costs = costs.of_classes(sample.classes)
         callbacks.progress("choose C", 0, sum(map(len, paths)) * n)
         for path in paths:
@@ -123,7 +123,7 @@ def search_c(
             measured = (each for each in result.history if "valid_accuracy" in each)
             tried += [{name: each[name] for name in ("C", "valid_accuracy")} for each in measured]
     except Interrupted:
-        raise Interrupted("stopped during the choice of C, before the training began") from None
+        raise Interrupted("stopped while choosing C, before training began") from None
     best = max(each["valid_accuracy"] for each in tried)
     held_out = Fraction(_HOLD_OUT) * n
     threshold = best - _STANDARD_ERRORS * math.sqrt(best * (1 - best) / held_out)
@@ -137,7 +137,7 @@ def _draw_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw training rows of some classes; return their numbers, and the index of each label in `classes`.
 
-    About ``fractions[c]`` of the rows of ``classes[c]`` are drawn; all rows if it is 1 or more.
+    Each row of ``classes[c]`` is drawn with probability ``fractions[c]``, or always if it is 1 or more.
     """
     code_of = np.full(store.n_classes + 1, -1, np.int32)  # the last entry is for code -1
     code_of[classes] = np.arange(len(classes))

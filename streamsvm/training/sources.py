@@ -1,4 +1,4 @@
-"""Source of blocks for several passes over data."""
+"""Source of blocks for several passes over the data, in random order."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
 
-_BLOCK_ORDER = -1  # stands for the block number when the order of the blocks is drawn
+_BLOCK_ORDER = -1  # used in place of a block number when drawing the order of the blocks
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingBlock:
     """Rows to learn from, and the order in which to visit them.
 
-    The numbers of the pass and of the block determine the order of inner passes. `new_classes` appear first
-    in this block; their codes follow the codes of the known classes.
-    ``permute(n, seed, pass_number, number, 0)`` draws an order of `n` rows of the block in the same way as
-    the source.
+    `pass_number` and the block's `number` determine the order of inner passes. `new_classes` are classes that
+    first appear in this block. Their codes follow those of the known classes.
+    ``permute(n, seed, pass_number, number, 0)`` draws an order of `n` rows of the block, as the source does.
     """
 
     pass_number: int
@@ -43,11 +42,11 @@ class TrainingBlock:
 
 
 class ShuffledSource:
-    """Source of blocks that can be read again, in an order that depends only on seed and pass.
+    """Source of blocks that can be read again, in an order that depends only on the seed and the pass.
 
-    `settings` have the seed, and the fraction of C for each pass. If the loss needs groups, the rows of a
-    group are visited together and in order. If other processes read the rows, blocks are `unread`: they have
-    labels and costs, but no values.
+    `settings` provides the seed, and the fraction of C for each pass. If the loss needs groups, the rows of a
+    group are visited together and in order. If other processes read the rows, `unread` is True, and blocks
+    contain labels and costs, but no values.
     """
 
     def __init__(self, blocks: Blocks, settings: Settings, *, unread: bool = False) -> None:
@@ -63,7 +62,7 @@ class ShuffledSource:
         return int(self.data_blocks.starts[-1])
 
     def starts(self, pass_number: int) -> np.ndarray:
-        """Return the first row of each block of a pass, and the number of rows."""
+        """Return the first row of each block of a pass, followed by the number of rows."""
         return self.data_blocks.first_starts if pass_number == 1 else self.data_blocks.starts
 
     def order(self, pass_number: int) -> np.ndarray:
@@ -73,7 +72,7 @@ class ShuffledSource:
         return permutation(len(self.data_blocks), self._seed, pass_number, _BLOCK_ORDER, 0)
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
-        """Yield the blocks of a pass in its order, starting with the block at position `begin`."""
+        """Yield the blocks of a pass in order, starting at position `begin`."""
         starts, numbers = self.starts(pass_number), self.order(pass_number)[begin:]
         is_single = len(starts) == 2
         work = READ_BEFORE * (pass_number == 1) if is_single else READ_AHEAD
@@ -94,7 +93,7 @@ class ShuffledSource:
             )  # fmt: skip
 
     def read(self, pass_number: int, number: int) -> Rows:
-        """Return the rows of a block, with their costs in the pass, in new arrays."""
+        """Read the rows of a block into new arrays, with their costs in the given pass."""
         start, stop = self.starts(pass_number)[number : number + 2].tolist()
         return self._with_costs(pass_number, self.data_blocks.rows(start, stop))
 

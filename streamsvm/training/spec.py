@@ -1,4 +1,4 @@
-"""Specification of a training: its settings, resolved for the data, and derived sizes and types."""
+"""Specification of a training run: resolved settings, and the sizes and types derived from them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _TYPICAL_ROW_DUALS = 8  # usual upper bound of the mean number of duals per row 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spec:
-    """Picklable specification of a training, from which plan, storage, learner and tasks are made.
+    """Picklable specification of a training run, from which plan, storage, learner and tasks are created.
 
-    For a stream, whose rows are visited once, `n_rows` is 0, and no duals are kept.
+    For a stream, whose rows are visited once, `n_rows` is 0 and no duals are kept.
     """
 
-    settings: Settings  # C is a number if the rows are known beforehand, and the split is not "auto"
+    settings: Settings  # C is a number unless rows come from a stream, and `split` is not "auto"
     n_rows: int
     n_features: int  # after the transforms
-    class_counts: np.ndarray  # int64, shape (n_classes,): rows of each class, used to split the classes
+    class_counts: np.ndarray  # int64, shape (n_classes,): number of rows of each class
     multilabel: bool = False
     dense_rows: bool = False  # see `streamsvm.data.rows.Rows`
 
@@ -47,25 +47,25 @@ class Spec:
 
     @property
     def loss(self) -> Loss:
-        """Trained form of the loss (see `streamsvm.losses.base.Loss.by_classes`)."""
+        """Loss in the form that is trained (see `streamsvm.losses.base.Loss.by_classes`)."""
         return self.settings.trained_loss
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the weights and duals."""
+        """Dtype of the weights and duals."""
         return np.dtype(self.settings.dtype)
 
     @property
     def time_unit(self) -> float:
-        """Block steps per unit of time in the average (see `streamsvm.kernels.weights.Weights`)."""
+        """Number of block steps per time unit of the average (see `streamsvm.kernels.weights.Weights`)."""
         return float(self.n_rows or TIME_UNIT)
 
     def changed(self, **settings: Any) -> Self:
-        """Return the specification with some settings changed."""
+        """Return a copy with some settings changed."""
         return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
 
     def grown(self, n_features: int, n_classes: int) -> Self:
-        """Return the specification with other numbers of features and classes."""
+        """Return a copy with other numbers of features and classes."""
         counts = np.broadcast_to(np.int64(0), n_classes)
         return dataclasses.replace(self, n_features=n_features, class_counts=counts)
 
@@ -73,7 +73,7 @@ class Spec:
 
     @functools.cached_property
     def groups(self) -> ClassGroups | None:
-        """Groups of the classes, each with its own columns of the weights; None if classes are not split."""
+        """Groups of classes, each with its own weight columns; None unless training is split by classes."""
         settings = self.settings
         if settings.splits == 1 or settings.split != CLASSES:
             return None
@@ -81,43 +81,43 @@ class Spec:
 
     @property
     def columns(self) -> int:
-        """Number of weight columns: one for each class, extra columns of the loss, and padding."""
+        """Number of weight columns: one per class, the extra columns of the loss, and padding."""
         if self.groups is not None:
             return self.groups.n_columns
         return padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the weights, with one row for each feature and extra rows of the loss."""
+        """Shape of the weights: one row per feature, then extra rows of the loss; `columns` columns."""
         return self.n_features + self.loss.extra_rows(self.n_classes), self.columns
 
     @property
     def weights_bytes(self) -> int:
-        """Bytes of the weights as a matrix; their average takes as many bytes again."""
+        """Size of the weight matrix in bytes; the average needs the same amount again."""
         rows, columns = self.shape
         return rows * columns * self.dtype.itemsize
 
     @property
     def sparse_bytes(self) -> int | None:
-        """Bytes of an index of sparse weights; None if sparse weights do not apply.
+        """Size of the index of sparse weights in bytes; None if sparse weights are not used.
 
-        They require many classes and a suitable loss. If training continues from a model, they do not pay
-        off, because most weights of the model are not zero.
+        Sparse weights require many classes and a suitable loss. If training continues from a model, they
+        would save nothing, because most weights of the model are not zero.
         """
         is_few = self.n_classes < memory_plan.MANY_CLASSES or self.settings.from_ is not None
-        touches_all = self.loss.extra_columns > 0  # each visit moves the weights of all classes
+        touches_all = self.loss.extra_columns > 0  # each visit changes the weights of all classes
         if is_few or touches_all or self.dense_rows or self.loss.sequences or self.settings.splits > 1:
             return None
         return SparseWeights.size(self.n_features, self.columns)
 
     @property
     def pair_bytes(self) -> int:
-        """Bytes of the margins of pairs of classes, for kernels and as a table."""
+        """Size in bytes of the margins between pairs of classes: the table, and its copy for the kernels."""
         k = self.n_classes
         return 4 * k * (self.columns + k) * self.settings.has_pair_margins
 
     def chain_bytes(self, longest: int) -> int:
-        """Return the maximum bytes of scratch arrays for chains of up to `longest` rows."""
+        """Return the maximum size in bytes of the scratch arrays for chains of up to `longest` rows."""
         settings, k = self.settings, self.n_classes
         # Scores, steps and best previous labels; transitions and steps of pairs; inner products.
         common = 3 * longest * k + 2 * k**2 + longest**2
@@ -131,18 +131,18 @@ class Spec:
 
     @property
     def by_products(self) -> bool:
-        """True if rows are visited in tiles by matrix products (see `streamsvm.kernels.tile`)."""
+        """True if rows are visited in tiles, with matrix products (see `streamsvm.kernels.tile`)."""
         return self.dense_rows and self.columns > MOST_COLUMNS
 
     @property
     def starts_at_means(self) -> bool:
-        """True if training starts at the class means (see `streamsvm.training.class_means`)."""
+        """True if training starts from the class means (see `streamsvm.training.class_means`)."""
         plain = not (self.settings.has_pair_margins or self.multilabel or self.settings.from_)
         return self.by_products and self.loss.starts_at_means and plain
 
     @property
     def product_bytes(self) -> int:
-        """Bytes for tiles of rows; 0 without tiles."""
+        """Size in bytes of the arrays for tiles of rows; 0 if rows are not visited in tiles."""
         if not self.by_products:
             return 0
         return Products.n_bytes(self.columns, self.n_features, self.dtype.itemsize)
@@ -159,16 +159,16 @@ class Spec:
 
     @property
     def has_common_dual(self) -> bool:
-        """True if a common dual is used with any memory budget."""
+        """True if a common dual is used regardless of the memory budget."""
         return self.can_have_common_dual and self.n_classes >= memory_plan.COMMON_DUAL_CLASSES
 
     @property
     def max_duals(self) -> int:
-        """Largest number of duals of a row."""
+        """Maximum number of duals of a row."""
         return self.loss.max_duals(self.n_classes, self.settings.solver)
 
     def dual_format(self, *, common_dual: bool = False) -> DualFormat:
-        """Return the storage format of duals; ids are classes, or columns if the classes are split."""
+        """Return the storage format of the duals. If classes are split, dual ids are weight columns."""
         if not self.n_rows:
             return DualFormat(self.dtype, np.dtype(np.uint8))
         loss, solver = self.loss, self.settings.solver
@@ -180,13 +180,13 @@ class Spec:
 
     @property
     def row_dual_bytes(self) -> int:
-        """Bytes of the duals of a row: the maximum, or a mean if the loss has few duals."""
+        """Size in bytes of a row's duals: the maximum if the loss has dense duals, else a typical size."""
         n_duals = self.max_duals if self.loss.dense_duals else _TYPICAL_ROW_DUALS
         return n_duals * self.dual_format().entry_bytes
 
     @property
     def dense_duals_bytes(self) -> int:
-        """Bytes of the duals of two passes if rows have duals of nearly all classes; else 0."""
+        """Size in bytes of the duals of two passes if they are kept and nearly all are non-zero, else 0."""
         settings = self.settings
         if not (self.loss.dense_duals or settings.solver in FILLING) or not settings.keep_duals:
             return 0
@@ -195,14 +195,14 @@ class Spec:
 
     @property
     def dual_matrix_bytes(self) -> int:
-        """Maximum bytes of two passes' duals as matrices (see `streamsvm.kernels.duals`); 0 if ruled out."""
+        """Maximum size in bytes of the dual matrices of two passes; 0 if duals cannot be a matrix."""
         if self.columns > MOST_COLUMNS or self.settings.splits > 1 or self.loss.sequences:
             return 0
         return 2 * self.n_rows * self.columns * self.dtype.itemsize
 
 
 def specify(settings: Settings, data: Store) -> Spec:
-    """Return the specification of a training on a store, which has the transformed rows.
+    """Return the specification for training on `data`, a store of transformed rows.
 
     Raises `SettingsError` if the data cannot be split as requested.
     """
@@ -212,5 +212,5 @@ def specify(settings: Settings, data: Store) -> Spec:
 
 
 def takes_dense_rows(settings: Settings) -> bool:
-    """Return True if dense rows stay dense in training; else they become CSR."""
+    """Return True if dense rows stay dense in training; otherwise they are converted to CSR."""
     return settings.splits == 1 and not settings.trained_loss.sequences

@@ -1,4 +1,4 @@
-"""Stream of the rows of a store, in their order."""
+"""Stream of the rows of a store, in the order in which they are stored."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from streamsvm.settings.online import StoreSettings
 from streamsvm.store.addresses import copy_address
 from streamsvm.training.training import open_to_train
 
-STORE = "store"  # entry "kind" of the record, which text streams lack
+STORE = "store"  # value of "kind" in the record; text streams have no "kind"
 
 
 class StoreStream:
-    """Stream of the rows of one or several joined stores; a context manager that closes them.
+    """Stream of the rows of one store or several joined stores. As a context manager, it closes them.
 
-    `classes` lists all classes if the stores lack some classes, or to set the order of classes. Raises
-    `StoreError` if the store cannot be read, has no rows, or has rows with weights or several labels.
+    `classes` lists all classes. It is needed only if the stores lack some classes, or to set their order.
+    Raises `StoreError` if the store cannot be read or has no rows, or if rows have weights or several labels.
     """
 
     resumable = True
@@ -42,7 +42,7 @@ class StoreStream:
         self._paths, self._settings, self._dtype = list(map(absolute, paths)), settings, dtype
         self._listed = None if classes is None else [class_name(label) for label in classes]
         if len(set(self._listed or ())) < len(self._listed or ()):
-            raise SettingsError("classes lists a class twice", setting="classes")
+            raise SettingsError("classes lists a class twice; list each class once", setting="classes")
         self.store = open_to_train(self._paths, Settings(**settings.of_fit))
         try:
             self._check_rows()
@@ -58,7 +58,7 @@ class StoreStream:
         self.index_base, self.dense_rows = self.store.index_base, self.store.dense_rows
 
     def cut_blocks(self, row_bytes: int) -> None:
-        """Divide the rows into blocks; a row takes `row_bytes` more once it is transformed."""
+        """Divide the rows into blocks; a transformed copy of each row takes `row_bytes` of extra memory."""
         like = dataclasses.replace(schema_of_store(self.store, self.store.path), classes=self.classes or ())
         with part_of_memory(2):
             self._blocks = blocks_to_score(
@@ -71,7 +71,7 @@ class StoreStream:
         if store.n_rows == 0:
             raise StoreError(f"{store.path} has no rows to learn from")
         if store.multilabel:
-            raise StoreError(f"rows of {store.path} may have several labels, but online needs one per row")
+            raise StoreError(f"rows of {store.path} may have several labels, but online needs one; use fit")
         if store.weighted and self._settings.sample_weight != NONE:
             remedy = Remedy("ignore the weights with {}, or train with fit", Option("sample_weight", NONE))
             raise StoreError(
@@ -111,16 +111,16 @@ class StoreStream:
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield the rows of each block after `place`, no new classes, and the place after the block."""
+        """Yield each block after `place`: its rows, no new classes, and the place after the block."""
         blocks, row = self._blocks, (place or {}).get("row", 0)
         first = int(np.searchsorted(blocks.starts, row))
-        if blocks.starts[first] != row:  # the store has other chunks
-            raise InputError(f"{self.store.path} is read in other blocks than before; restore the old store")
+        if blocks.starts[first] != row:  # the chunks of the store have changed
+            raise InputError(f"{self.store.path} has other chunks than before; restore the old store")
         for block in range(first, len(blocks)):
             yield blocks.read(block), [], {"row": int(blocks.starts[block + 1])}
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Return an empty list, because the record of the run has the fingerprint of the store."""
+        """Return an empty list, because the run's record contains the fingerprint of the store."""
         return []
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Source of the blocks of a stream, whose rows come once."""
+"""Streams, whose rows are read only once, and the source of their blocks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Stream(Protocol):
     """Stream of rows in a fixed order. A place is a JSON record of a position in the stream.
 
     `resumable` is True if the stream can be read again from a place. `label_dtype` is the type of the labels
-    in Python; None means int64 if all classes are whole numbers, and else str. `index_base` is the number of
-    the first feature in the text; None for other data.
+    in Python. If it is None, the type is int64 if all classes are whole numbers, and str otherwise.
+    `index_base` is the number of the first feature in LIBSVM text, and None for other data.
     """
 
     resumable: bool
-    classes: list[str] | None  # None if they appear during the pass; the model then sorts them
+    classes: list[str] | None  # None if classes appear during the pass; the model then sorts them
     n_features: int | None
 
     @property
@@ -44,26 +44,26 @@ class Stream(Protocol):
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield batches of the rows after `place`: rows, their new classes, and the place after the batch.
+        """Yield the rows after `place` in batches: rows, new classes, and the place after the batch.
 
-        Labels are codes in `classes`, followed by new classes in order of appearance. A batch without rows
-        may report how far the stream was read.
+        Labels are indices in `classes`, extended by the new classes in order of appearance. A batch without
+        rows may report how far the stream has been read.
         """
 
     def record(self) -> dict[str, Any]:
-        """Return a JSON record for opening the stream again."""
+        """Return a JSON record from which the stream can be opened again."""
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Return the inputs that are completely read before `place`, for the model's record."""
+        """Return records of the inputs read completely before `place`, for the model's record."""
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        """Return parse statistics up to `place`."""
+        """Return statistics of parsing the stream up to `place`."""
 
 
 class StreamSource:
-    """Source of the blocks of a stream in order: transformed rows with their costs.
+    """Source of the blocks of a stream, with transformed rows and their costs.
 
-    With C "auto", C is one over the mean ‖x‖² of the first 1,000 rows or, until then, of the rows so far.
+    If C is "auto", it is one over the mean ‖x‖² of the rows so far, up to the first 1,000 rows.
     """
 
     n_rows: int | None = None
@@ -74,7 +74,7 @@ class StreamSource:
         self._C = C
         self.transforms = transforms
         self.n_features = features_after(transforms, stream.n_features)
-        # A constant feature comes first while the number of features is unknown.
+        # If the number of features is unknown, a constant feature comes first.
         self.constant_first = self.n_features is None and any(each.constant for each in transforms)
         takes_any = any(each.takes_any_feature for each in transforms)  # by their numbers in the text
         self._shift = (stream.index_base or 0) if takes_any else int(self.constant_first)
@@ -112,7 +112,7 @@ class StreamSource:
         return with_index_dtype(rows, index_dtype(self.n_features))
 
     def empty(self) -> Rows:
-        """Return an empty block with the dtypes of the blocks."""
+        """Return an empty block with the same dtypes as the blocks."""
         none = np.zeros(0, np.int32)
         indices = None if self.stream.dense_rows else none
         return self._transformed(

@@ -1,4 +1,4 @@
-"""Run a training from its record: new, resumed, extended, or in memory."""
+"""Train models: start, resume or extend a run, or fit rows in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from streamsvm.training.stream import Stream
 from streamsvm.training.training import Execution, Training, copy_inputs, open_to_train, rows_to_learn
 from streamsvm.training.validation import check_validation
 
-_MAX_LOSSES = 4  # largest number of losses of workers without a commit between them
+_MAX_LOSSES = 4  # maximum number of attempts from the same commit when workers are lost
 
 
 def train(
@@ -44,19 +44,19 @@ def train(
     run: RunDir | None = None,
     claim: contextlib.AbstractContextManager[None] = contextlib.nullcontext(),  # noqa: B008
 ) -> tuple[FitResult, Model | None]:
-    """Train to the end; return the result and, for rows in memory, the model.
+    """Train to completion. Return the result and, for rows in memory, the model.
 
-    A run starts from its last commit, if it has one. If workers of a cluster are lost, the training continues
+    A run starts from its last commit, if it has one. If workers of a cluster are lost, training continues
     from the last commit with the remaining workers. `claim` creates the folder of a new run after all checks.
     """
     training, record, plan = opened.training, opened.run_record, opened.training.plan
     if training.spec.settings.from_ is not None and how.cluster is not None:
-        raise SettingsError("cluster does not apply if training continues from a model", setting="cluster")
+        raise SettingsError("cluster does not apply when continuing a model; leave it out", setting="cluster")
     if run is not None:
         if plan.needs_cluster and how.cluster is None:
             raise RunError(
                 f"{run.path} was started on a cluster: the weights of its "
-                f"{training.spec.settings.splits} splits do not fit into {format_size(plan.memory)}",
+                f"{training.spec.settings.splits} splits need more than {format_size(plan.memory)} of memory",
                 remedy=Remedy("continue with {}", Option("cluster")),
             )
         record["valid_fingerprint"] = check_validation(opened.raw, training, record)
@@ -83,7 +83,7 @@ def train(
                     problem = error.message.problem
                     if attempts >= _MAX_LOSSES or not isinstance(error, WorkersLost):
                         raise ClusterError(problem, remedy=run.continues()) from error
-                    warning = f"{problem}; the training continues from the last commit"
+                    warning = f"{problem}; training continues from the last commit"
                     how.callbacks.report({"event": "warning", "warning": warning})
             if run is not None and not record.get("keep_data", True):
                 for path in (*run.stores(), run.cache):
@@ -95,10 +95,10 @@ def train(
 
 
 def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
-    """Write the record of a new run and its input files, if the disk has room for the training."""
+    """Write the record of a new run and the files that it needs, after checking the free disk space."""
     spec, plan = opened.training.spec, opened.training.plan
     check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
-    # Room for two commits and for weights in files, or for a dense model.
+    # Room for two commits and, if they are in files, the weights; at least room for a dense model.
     copies = 0 if plan.sparse else 2 + (not plan.weights_in_memory)
     model_bytes = spec.n_features * spec.n_classes * spec.dtype.itemsize
     size = max(copies * commit_bytes(opened.store, spec, plan), model_bytes)
@@ -109,20 +109,20 @@ def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
     opened.costs.save(run.costs)
     save_transforms(run.path, opened.training.transforms)
     durable.sync_tree(run.path)
-    run.write_settings(opened.run_record)  # before any report, which fails if its reader is gone
+    run.write_settings(opened.run_record)  # before reports, which fail if their reader has exited
 
 
 def _check_workers(
     workers: Threads | Executor, opened: OpenTraining, how: Execution, run: RunDir | None
 ) -> list[str]:
-    """Return warnings of the workers of a cluster; raise `ClusterError` unless they can read the store."""
+    """Return the warnings of cluster workers; raise `ClusterError` unless all of them can read the store."""
     if isinstance(workers, Threads):
         return []
 
     def stop_in_block() -> None:
         if how.callbacks.stop():
             assert run is not None
-            raise Interrupted("stopped while a worker did not answer", remedy=run.continues())
+            raise Interrupted("stopped while waiting for an unresponsive worker", remedy=run.continues())
 
     warnings = workers.check(opened.training)
     workers.when_silent = stop_in_block
@@ -137,16 +137,16 @@ def resume_run(
     store: Sequence[str | os.PathLike[str]] | None = None,
     **changes: Any,
 ) -> FitResult | OnlineResult:
-    """Continue a run of `fit` or `online`, as `streamsvm.resume` describes; changes to None are ignored."""
+    """Continue a run of `fit` or `online` (see `streamsvm.resume`). `changes` that are None are ignored."""
     run = RunDir.at(path)
-    run.read_settings()  # before locking, so that a wrong path gets no lock file
+    run.read_settings()  # before locking, so that no lock file is created at a wrong path
     changes = {name: value for name, value in changes.items() if value is not None}
     with locked(run):
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:
             for name, value in {**changes, "workers": how.workers, "cluster": how.cluster}.items():
                 if value is not None:
-                    raise SettingsError(f"{name} does not apply: {run.path} is a run of online", setting=name)
+                    raise SettingsError(f"{name} does not apply to the online run {run.path}", setting=name)
             assert how.every is not None
             return resume_stream(run, record, open_stream, how.every, how.callbacks, store)
         with reopened(run, record, how, store, **changes) as opened:
@@ -157,7 +157,7 @@ def resume_run(
 def reopened(
     run: RunDir, record: dict[str, Any], how: Execution, store: Any = None, **changes: Any
 ) -> Iterator[OpenTraining]:
-    """Open the training of a run from its record, and update the record to the changed settings."""
+    """Provide the `OpenTraining` of a run, and update the run's record with the changed settings."""
     run.find_stores(record)
     settings, facts, plan = Settings(**record["settings"]), record["store"], Plan(**record["plan"])
     paths = facts["path"] if store is None else [absolute(each) for each in store]
@@ -175,7 +175,7 @@ def reopened(
         if "tol" in changes:
             changes["gap"] = "pass"
         if valid and settings.valid and absolute(valid) != absolute(settings.valid):
-            changes.setdefault("valid_labels", None)  # the labels belong to other rows
+            changes.setdefault("valid_labels", None)  # these labels are for the rows of the old store
         if "valid" in changes:
             del record["valid_fingerprint"]
         spec = specify(settings, rows).changed(**changes)
@@ -189,14 +189,14 @@ def reopened(
 
 
 def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
-    """Raise `RunError` unless a run with these settings can end after `passes`.
+    """Raise `RunError` unless the number of passes of a run can be changed to `passes`.
 
-    A longer run needs the duals of the last pass. A run can be shortened only if its new last pass, which
+    More passes require the duals of the last pass. Fewer passes are possible only if the new last pass, which
     needs an average, has not begun, and if C does not depend on the number of passes.
     """
     if passes > settings.passes and not settings.keep_duals:
         raise RunError(
-            f"{run.path} kept no duals, which another pass needs",
+            f"{run.path} cannot make another pass, because its duals were not kept",
             remedy=Remedy("fit again with {}", Option("keep_duals", True)),
         )
     if passes >= settings.passes:
@@ -208,7 +208,7 @@ def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
             done, min_passes = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
     if passes < min_passes:
         remedy = Remedy("use {} or more", Option("passes", min_passes))
-        problem = f"{run.path} has made {done} passes, and cannot be shortened to {passes}"
+        problem = f"{run.path} has made {done} full passes and cannot be shortened to {passes}"
         raise RunError(problem, remedy=remedy if min_passes < settings.passes else None)
     if settings.C_factors:
-        raise RunError(f"C of {run.path} depends on the number of passes, which therefore cannot be reduced")
+        raise RunError(f"{run.path} cannot be shortened: C depends on the number of passes; fit again")

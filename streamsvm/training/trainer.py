@@ -1,4 +1,4 @@
-"""Training loop: stream blocks through a learner, commit, report and stop."""
+"""Training loop, which feeds blocks to a learner, commits, reports, and stops on request."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.sources import ShuffledSource, TrainingBlock
 from streamsvm.training.stream import StreamSource
 
-_MEMORY_SECONDS = 0.1  # between two measurements of memory, which read a system file
+_MEMORY_SECONDS = 0.1  # minimum time between two measurements of memory, each of which reads a system file
 
 
 @dataclasses.dataclass(frozen=True)
 class Callbacks:
-    """Callbacks for the reports and the progress of a training, and for stopping it.
+    """Callbacks that receive reports and progress, and that can stop a training run.
 
-    `progress` is called with a stage, the rows done, and the number of all rows or None. `stop` is called
-    after each block; if it returns True, the training commits and raises `Interrupted`.
+    `progress` is called with a stage, the number of rows done, and the number of all rows or None. `stop` is
+    called after each block. If it returns True, the trainer commits and raises `Interrupted`.
     """
 
     report: Report = lambda event: None
@@ -41,17 +41,18 @@ class Callbacks:
     def of(
         cls, report: Report | None, progress: Progress | None, stop: Callable[[], bool] | None
     ) -> Callbacks:
-        """Return callbacks with defaults for None; events are also logged."""
+        """Return callbacks, with defaults in place of None. Reports are also logged."""
         return cls(logged(report), progress or cls.progress, stop or cls.stop)
 
 
 @dataclasses.dataclass(eq=False)
 class Trainer:
-    """Training in progress: its loop over blocks, and its reports and commits.
+    """Base class of trainers, with the loop over blocks, reports and commits.
 
     `streamsvm.training.passes.Fit` makes several passes, and `streamsvm.training.online.Online` makes one.
-    `learner` has the weights of `position`, which is the progress as commits record it. `waited` are the
-    seconds of waiting for rows in the last pass, and `peak` is the largest observed private memory in bytes.
+    `position` is the progress that a commit would record, and `learner` holds the weights at this position.
+    `waited` is the time in seconds spent waiting for rows in the last pass. `peak` is the largest private
+    memory in bytes.
     """
 
     source: ShuffledSource | StreamSource
@@ -69,12 +70,12 @@ class Trainer:
         self.peak = private_memory()
         self._memory_due = -np.inf
         self.waited = 0.0
-        # Start of the current pass in this process, and seconds of the pass in earlier processes.
+        # Start of the current pass in this process, and time in seconds that earlier processes spent on it.
         self._pass_start, self._earlier_seconds = running_time(), self.position.pass_seconds
 
     @contextlib.contextmanager
     def compiled(self, rows: Rows) -> Iterator[None]:
-        """Compile the kernels for rows like the empty `rows`, and provide a context for training."""
+        """Compile the kernels with the empty `rows`, and provide a context for training."""
         begin = time.perf_counter()
         old = self.files.old_duals(self.position, 0)
         self.learner.compile(rows, old.segment(0, 0))
@@ -83,7 +84,7 @@ class Trainer:
         try:
             yield
         except StreamsvmError:
-            with contextlib.suppress(OSError):  # keep reports since the last commit
+            with contextlib.suppress(OSError):  # keep the reports since the last commit
                 self.files.write_metrics(self.position.metrics_length)
             raise
 
@@ -102,22 +103,22 @@ class Trainer:
         *,
         averages: bool,
     ) -> bool:
-        """Learn from the remaining blocks of a pass; if the user stops the training, commit and return False.
+        """Learn from the remaining blocks of a pass. If the user stops training, commit and return False.
 
-        `stage` is the name of the pass for `progress`. In the first pass, `report_rows` is called with the
-        block and the position in it whenever the number of visited rows has doubled. `averages` is True to
-        average the iterates, in the second half of a pass or over a whole stream.
+        `stage` is the name of the pass for `progress`. In the first pass, `report_rows` is called whenever
+        the number of visited rows has doubled, with the block and the position in the block. If `averages` is
+        True, the iterates are averaged in the second half of the pass, or over the whole stream.
         """
         learner, this_pass = self.learner, self.position.passes_done + 1
         half = self.n_rows // 2
 
         def next_pause(visited: int) -> int:
-            """Return where an average may begin or, in the first pass, where the rows have doubled."""
+            """Return the number of rows at which to pause: half of all rows or, in pass 1, a power of 2."""
             doubled = 1 << visited.bit_length() if this_pass == 1 else self.n_rows + 1
             return min(doubled, half) if visited < half else doubled
 
         def begin_average_if_due() -> None:
-            # A group of rows may end beyond the half.
+            # A group of rows may extend beyond the middle of the pass.
             if averages and not learner.averaging and half <= learner.visited:
                 learner.begin_average()
                 self.position = dataclasses.replace(self.position, average_pass=this_pass)
@@ -156,11 +157,11 @@ class Trainer:
         return True
 
     def seconds(self) -> float:
-        """Return the time of the current pass without compiling, including earlier processes."""
+        """Return the seconds spent on the current pass, including earlier processes but not compiling."""
         return self._earlier_seconds + max(running_time() - self._pass_start, 0.0)
 
     def note_memory(self) -> None:
-        """Measure the memory, unless it was measured a moment ago."""
+        """Update the peak memory, unless it was measured a moment ago."""
         if (now := time.monotonic()) >= self._memory_due:
             self.peak = max(self.peak, private_memory())
             self._memory_due = now + _MEMORY_SECONDS

@@ -1,4 +1,4 @@
-"""Picklable trainings, from which any process opens the same blocks, and settings for executing them."""
+"""Picklable description of a training run, and options for executing it."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from streamsvm.transforms.store import transformed
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """Callbacks, interval between commits, and workers of a training."""
+    """Callbacks, commit interval and workers for executing a training run."""
 
     callbacks: Callbacks = Callbacks()  # noqa: RUF009
     every: Interval | None = None
-    workers: int | None = None  # number of threads, or of workers of the cluster
+    workers: int | None = None  # number of threads or of cluster workers
     cluster: str | os.PathLike[str] | None = None
 
     @property
     def threads(self) -> int | None:
-        """Number of threads of this process for reading and converting data."""
+        """Number of threads that read and convert data in this process; None for the default."""
         return self.workers if self.cluster is None else None
 
 
 def open_to_train(
     paths: Sequence[str | os.PathLike[str]], settings: Settings, known: str | None = None
 ) -> Store:
-    """Open the store to train on, from one or several files; check that the loss can use its labels.
+    """Open one or several files as the store to train on, and check that the loss supports its labels.
 
-    Raises `RunError` if the fingerprint of the store differs from `known`.
+    Raises `StoreError` if it has no rows, and `RunError` if its fingerprint differs from `known`.
     """
     column = None if settings.sample_weight == NONE else settings.sample_weight
     store = open_stores(
@@ -61,7 +61,7 @@ def open_to_train(
         if known not in (None, store.fingerprint):
             raise RunError(
                 f"the store {', '.join(map(str, paths))} has changed since the run was started, or is "
-                "another store (its content fingerprint differs)",
+                "a different store (its content fingerprint differs)",
                 remedy=Remedy("restore the old store, or fit again"),
             )
     except BaseException:
@@ -71,53 +71,53 @@ def open_to_train(
 
 
 def copy_inputs(run: RunDir, paths: Iterable[Any], cache: str | None, how: Execution) -> None:
-    """Copy remote inputs of a run to the folder `cache`, or to a folder in the run.
+    """Copy the remote inputs of a run to the folder `cache` or, if it is None, to a folder of the run.
 
-    Raises `SettingsError` without `cache` on a cluster, because its workers may not see the run.
+    On a cluster, raises `SettingsError` if `cache` is None, because workers may not be able to read the run.
     """
 
     def progress(stage: str, done: int, total: int | None) -> None:
         if how.callbacks.stop():
-            raise Interrupted("stopped while data was copied; the same command continues")
+            raise Interrupted("stopped while copying data; repeat the call to continue")
         how.callbacks.progress(stage, done, total)
 
     for url in filter(None, map(as_url, filter(None, paths))):
         if how.cluster is not None and cache is None:
             remedy = Remedy("set {} to a folder that all workers of the cluster can read", Option("cache"))
-            raise wrong_setting("cache", f"is required for a copy of {url}", remedy)
+            raise wrong_setting("cache", f"is required to copy {url} for a cluster", remedy)
         copy_address(url, cache or run.cache, progress)
 
 
 def rows_to_learn(
     raw: Store, transforms: Sequence[Transform], settings: Settings, slice_rows: int = 0
 ) -> Store:
-    """Return the transformed rows of `raw`, CSR or dense, in random slices unless `slice_rows` is 0."""
+    """Return a view of `raw` with transformed rows, in random slices unless `slice_rows` is 0."""
     store = transformed(raw, transforms, dense=takes_dense_rows(settings))
     return sliced(store, slice_rows, settings.seed) if slice_rows else store
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Training:
-    """Picklable training, from which any process opens the same blocks of a store."""
+    """Picklable description of a training run, from which any process can open the same blocks."""
 
     spec: Spec
     plan: Plan
-    starts: np.ndarray  # int64: first row of each block, and number of all rows
-    class_weights: np.ndarray | None = None  # float64, shape (k,): factor of the row costs for each class
+    starts: np.ndarray  # int64: first row of each block, followed by the number of rows
+    class_weights: np.ndarray | None = None  # float64, shape (k,): factor of the costs of each class's rows
     transforms: Sequence[Transform] = ()
-    slice_rows: int = 0  # rows in each random slice; 0 without slices
-    paths: tuple[str, ...] = ()  # the stores; empty for rows in memory
+    slice_rows: int = 0  # number of rows in each random slice; 0 for no slices
+    paths: tuple[str, ...] = ()  # paths of the stores; empty for rows in memory
     fingerprint: str = ""
 
     def open(self) -> Store:
-        """Open the store, with transforms and slices."""
+        """Open the store, and apply the transforms and slices."""
         settings = self.spec.settings
         paths = [copy_address(path, settings.cache) for path in self.paths]
         raw = open_to_train(paths, settings, self.fingerprint)
         return rows_to_learn(raw, self.transforms, settings, self.slice_rows)
 
     def blocks(self, store: Store) -> Blocks:
-        """Return the blocks of the opened store, with the costs of their rows; held-out rows have cost 0."""
+        """Return the blocks of the opened store, with the cost of each row; held-out rows have cost 0."""
         settings = self.spec.settings
         return Blocks(
             store,

@@ -1,4 +1,4 @@
-"""Validation store of a run."""
+"""Open and check the validation store of a run, and divide it into blocks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import transformed
 
-_CHECKED_ROWS = 256  # rows transformed before the training, so that a refused row is found early
+_CHECKED_ROWS = 256  # number of rows transformed before training, to find invalid rows early
 
 
 def check_validation(raw: Store, training: Training, record: Mapping[str, Any]) -> str | None:
-    """Check the validation store before training; return its fingerprint, or None without a store.
+    """Check the validation store before training; return its fingerprint, or None if there is no store.
 
-    The `record` of the run may have the expected fingerprint.
+    If `record`, the record of the run, contains a fingerprint, the store must have the same one.
     """
     settings, transforms = training.spec.settings, training.transforms
     if settings.valid is None:
@@ -42,20 +42,20 @@ def check_validation(raw: Store, training: Training, record: Mapping[str, Any]) 
             blocks.store.rows(0, min(_CHECKED_ROWS, valid.n_rows))
         if valid.multilabel and settings.splits > 1 and settings.split == CLASSES:
             problem = f"must have one label per row if {CLASSES} are split, but {valid.path} has several"
-            raise wrong_setting("valid", problem)
+            raise wrong_setting("valid", problem, Remedy("use {}", Option("split", "rows")))
         if not valid.multilabel:
             known = int(valid.class_counts[np.isin(valid.classes, raw.classes)].sum())
             if not known:
-                problem = "has no row of a class of the training data, so accuracy cannot be measured"
-                raise StoreError(f"{valid.path} {problem}")
+                problem = "shares no label with the training data, so accuracy cannot be measured"
+                raise StoreError(f"{valid.path} {problem}; check its labels")
             if unknown := valid.n_rows - known:
                 problem = f"{valid.path}: {unknown:,} of {valid.n_rows:,} rows have labels that the"
-                warn(StreamsvmWarning(f"{problem} training data lacks, so they count as errors"))
+                warn(StreamsvmWarning(f"{problem} training data lacks, so their predictions count as errors"))
         return valid.fingerprint
 
 
 def open_validation(settings: Settings, known: str | None = None) -> Store:
-    """Open the validation store with the label column and matrix of the training store.
+    """Open the validation store, with the same label column and matrix as the training store.
 
     Raises `RunError` if its fingerprint differs from `known`.
     """
@@ -74,10 +74,11 @@ def open_validation(settings: Settings, known: str | None = None) -> Store:
 
 
 def validation_blocks(valid: Store, raw: Store, training: Training, held_bytes: int = 0) -> Blocks:
-    """Return the blocks of the validation store, transformed like the training rows from the store `raw`.
+    """Return the blocks of the validation store `valid`, transformed like the rows of the training store.
 
-    They may use the planned memory that weights, duals and training blocks leave, except for `held_bytes`,
-    which are reserved for the duals of a single block.
+    `raw` is the training store before transforms. The blocks may use the planned memory that is left by
+    weights, duals and training blocks, except for `held_bytes`, which are reserved for the duals of a single
+    block.
     """
     plan = training.plan
     memory = plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - plan.held_bytes

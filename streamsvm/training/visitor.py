@@ -1,4 +1,4 @@
-"""Visits of rows by one thread, with its own scratch arrays and its buffer for new duals."""
+"""Visits of rows in one thread, with private scratch arrays and a private buffer for new duals."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Target(NamedTuple):
 
 
 class VisitPlan(NamedTuple):
-    """Settings and capacities that all visits of a training share.
+    """Settings and capacities shared by all visits of a training run.
 
-    With a `common_dual`, most wrong classes of a row share a dual (see `streamsvm.losses.common_dual`), and
-    the weights are sparse rows. A `dual_matrix` has an entry for every class of each row, if the data is one
-    block that stays in memory (see `streamsvm.kernels.duals`). The buffer is then unused.
+    If `common_dual` is True, most wrong classes of a row share a dual (see `streamsvm.losses.common_dual`),
+    and the weights are sparse rows. If `dual_matrix` is True, the data is a single block in memory, its duals
+    are a matrix of rows and classes (see `streamsvm.kernels.duals`), and the buffer is unused.
     """
 
     spec: Spec
-    pairs: ClassPairs | None = None  # margins and costs of pairs of classes; None if all are 1
+    pairs: ClassPairs | None = None  # margins of class pairs and class weights; None if all are 1
     dual_entries: int = 0  # capacity of the buffer for new duals; 0 if duals are discarded
     n_rows: int = 0  # capacity of the buffer for rows of new duals; 0 if duals are discarded
     sparse: bool = False
@@ -47,7 +47,7 @@ class VisitPlan(NamedTuple):
 
 
 class Visitor:
-    """Visits and scores by one thread, which has private arrays for `columns` weight columns."""
+    """Visitor of rows in one thread, with private arrays for `columns` weight columns."""
 
     def __init__(self, plan: VisitPlan, columns: int) -> None:
         settings, loss = plan.spec.settings, plan.spec.loss
@@ -58,13 +58,13 @@ class Visitor:
         self.make_room(columns)
         n_passes = settings.inner_passes
         if n_passes == AUTO and (plan.sparse or plan.spec.by_products):
-            n_passes = 0  # no gain: the same lists are read, or a product scores all classes at once
+            n_passes = 0  # no gain: visits read the same lists, or a product scores all classes at once
         self.inner_passes = None
         if n_passes != 0 and loss.has_inner_passes and not plan.common_dual:
             self.inner_passes = InnerPasses(n_passes, settings.seed)
 
     def make_room(self, columns: int) -> None:
-        """Make scratch arrays for weights with `columns` columns."""
+        """Allocate scratch arrays for weights with `columns` columns."""
         self.scratch = Scratch.create(columns, self._dtype)
 
     def call(
@@ -79,7 +79,7 @@ class Visitor:
         )  # fmt: skip
 
     def compile_revisit(self, rows: Rows, target: Target) -> None:
-        """Compile or load the kernel for inner passes with the empty `rows`."""
+        """Compile or load the kernel for inner passes by visiting the empty `rows`."""
         if self.inner_passes is not None:
             duals = Duals(RowDuals.of_buffer(self.buffer).in_block(0), self.buffer)
             self.call(self.kernels.revisit, rows, np.zeros(0, np.int64), 0, 0, duals, target)
@@ -87,7 +87,7 @@ class Visitor:
     def visit(
         self, rows: Rows, order: np.ndarray, old: OldDuals, target: Target, place: Place
     ) -> list[RowDuals]:
-        """Visit the rows of ``order``, make inner passes, and return the new duals, if they are kept."""
+        """Visit the rows in ``order`` and make inner passes over them; return new duals if they are kept."""
         buffer, at, new_duals = self.buffer, 0, []
         buffer.used[:] = 0
         while True:
@@ -113,7 +113,7 @@ class Visitor:
         drop_zeros(buffer)
 
     def score(self, rows: Rows, target: Target, average_scale: float | None) -> None:
-        """Add loss and correct predictions of rows to the tallies, as `Visits.score` does."""
+        """Add the losses and correct predictions of rows to the tallies, as `Visits.score` does."""
         self.kernels.loss_rows(
             rows, target.problem, target.weights, average_scale or 0.0, self.scratch, target.tally,
             target.sparse_rows, self._pairs, label_sets(rows),

@@ -1,4 +1,4 @@
-"""Transforms of rows. A model records its transforms, and prediction applies them as training did."""
+"""Registry of transforms, with functions that parse, store and apply them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def _transform_class(name: str) -> type[Transform]:
 def parse_transforms(text: str | None) -> list[Transform]:
     """Parse a setting such as ``"normalize=1e4,log1p,scale=std"`` into unfitted transforms.
 
-    Raises `SettingsError` for an invalid name, value or order. The message names the fault and the valid
-    choices.
+    Raises `SettingsError` if a name, a value or the order of the transforms is invalid.
     """
     transforms = []
     for step in [] if text in (None, NONE) else text.split(","):
@@ -51,7 +50,7 @@ def parse_transforms(text: str | None) -> list[Transform]:
         if name not in TRANSFORMS:
             near = difflib.get_close_matches(name, TRANSFORMS, 1)
             hint = f"did you mean {near[0]}?" if near else f"the transforms are {', '.join(TRANSFORMS)}"
-            hint = "auto must stand alone, and applies only to fit and tune" if name == AUTO else hint
+            hint = "auto works only with fit and tune, and without other transforms" if name == AUTO else hint
             raise SettingsError(f"there is no transform {name!r}; {hint}", setting="transform")
         try:
             transforms.append(_transform_class(name).from_text(value if equals else None))
@@ -65,9 +64,9 @@ def _check_order(transforms: Sequence[Transform]) -> None:
     names = [transform.name for transform in transforms]
     problem = None
     if len(transforms) > MAX_TRANSFORMS:
-        problem = f"at most {MAX_TRANSFORMS} are allowed, not {len(transforms)}"
+        problem = f"at most {MAX_TRANSFORMS} transforms are allowed, but {len(transforms)} are set"
     elif "fourier" in names and (names[-1] != "fourier" or {"bias", "fourier"} & set(names[:-1])):
-        problem = "fourier must be last, without bias"
+        problem = "fourier must be last, and cannot be combined with bias"
     elif "bias" in names[:-1]:
         problem = f"bias must be last, because {names[names.index('bias') + 1]} would change the constant"
     elif "counts" in names[1:]:
@@ -86,10 +85,11 @@ def _check_order(transforms: Sequence[Transform]) -> None:
 def transforms_from(
     records: Sequence[dict[str, Any]], read: Callable[[int, int, np.dtype], np.ndarray] | None = None
 ) -> list[Transform]:
-    """Make transforms from the records in a model, in the order of their application.
+    """Create transforms from the records in a model, in the order in which they are applied.
 
-    ``read(number, length, dtype)`` returns the array of transform `number`. Without `read`, transforms with
-    arrays are not usable. Raises `ValueError`, `TypeError` or `KeyError` for an invalid record or array.
+    ``read(number, length, dtype)`` must return the array of transform `number`. Without `read`, transforms
+    that need an array cannot be applied. Raises `ValueError`, `TypeError` or `KeyError` if a record or an
+    array is invalid.
     """
     transforms = []
     for number, record in enumerate(records):
@@ -103,14 +103,14 @@ def transforms_from(
 
 
 def records_of(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
-    """Return the records of transforms, without their arrays. `transforms_from` is the inverse."""
+    """Return the records of the transforms, without their arrays; `transforms_from` is the inverse."""
     return [{"name": transform.name, **transform.record()} for transform in transforms]
 
 
 def features_after(transforms: Sequence[Transform], n_features: int | None) -> int | None:
-    """Return the number of features after the transforms, given the number before; None if unknown.
+    """Return the number of features after the transforms, given the number before; None if it is unknown.
 
-    Raises `ValueError` if the transforms were fitted to another number of features.
+    Raises `ValueError` if the transforms were fitted to a different number of features.
     """
     for transform in transforms:
         n_features = transform.n_features(n_features)
@@ -118,25 +118,25 @@ def features_after(transforms: Sequence[Transform], n_features: int | None) -> i
 
 
 def dense_after(transforms: Sequence[Transform], dense: bool) -> bool:
-    """Return True if rows are dense after the transforms, given whether they are dense before."""
+    """Return whether rows are dense after the transforms, given whether they were dense before."""
     for transform in transforms:
         dense = dense if transform.dense is None else transform.dense
     return dense
 
 
 def names_after(transforms: Sequence[Transform], names: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the names of the features after the transforms, given the names before."""
+    """Return the feature names after the transforms, given the names before."""
     for transform in transforms:
         names = transform.feature_names(names)
     return names
 
 
 def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
-    """Return the transformed rows with their squared norms; `rows` is not modified.
+    """Return the transformed rows with their new squared norms; `rows` is not modified.
 
-    Raises `InputError`, prefixed by `where`, if a transform refuses a row or a transformed row is not finite.
-    The message has the row number, which starts at 1. If `rows` has no numbers, its first row has the 0-based
-    number `first`.
+    Raises `InputError` if a transform refuses a row, or if a transformed row is not finite. The message
+    begins with `where` and contains the 1-based row number. If `rows` does not store row numbers, they are
+    counted from `first`, which is 0-based.
     """
     if not transforms:
         return rows

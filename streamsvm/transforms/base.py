@@ -1,4 +1,4 @@
-"""Base class of transforms, which map rows to rows, and the data for fitting them."""
+"""Base class of transforms, which map rows to rows, and functions that check their parameters and rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class RowFault(Exception):
-    """Error for a row that a transform refuses.
+    """Raised if a transform cannot process a row.
 
-    `row` is the index in the rows passed to the transform, and `problem` completes "row 5 ...".
+    `row` is the index of the row in the batch. `problem` completes a sentence that begins with "row 5".
     """
 
     def __init__(self, row: int, problem: str, remedy: Remedy) -> None:
@@ -31,7 +31,7 @@ class RowFault(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class FittingData:
-    """Facts about the training data, after the preceding transforms, for fitting a transform."""
+    """Properties of the training data, after the preceding transforms, to which a transform is fitted."""
 
     n_features: int
     names: Sequence[str] | None
@@ -43,41 +43,41 @@ class FittingData:
 
 
 class Transform:
-    """Base class of transforms, which are frozen dataclasses of their parameters.
+    """Base class of transforms. A subclass is a frozen dataclass whose fields are its parameters.
 
-    A transformed row depends only on the row and on the transform's record and `array`, so that training,
-    resumed training and prediction agree. It must not depend on other rows, on their order, or on whether the
-    row is dense or sparse.
+    A transformed row must depend only on the original row and on the transform's record and `array`, but not
+    on other rows, on their order, or on whether the row is dense or sparse. Otherwise training, resumed
+    training and prediction would disagree.
     """
 
     name: ClassVar[str]  # key in `streamsvm.transforms.TRANSFORMS`
-    # The transform accepts features that training did not see; features are numbered as in LIBSVM text.
+    # Whether features that did not occur in training are accepted; they are numbered as in LIBSVM text.
     takes_any_feature: ClassVar[bool] = False
-    dense: ClassVar[bool | None] = None  # whether transformed rows are dense; None if unchanged
-    # Features are treated by column, so the transform cannot precede one that `takes_any_feature`.
+    dense: ClassVar[bool | None] = None  # whether transformed rows are dense; None if as before
+    # Whether the transform depends on the columns, so that it cannot precede one that `takes_any_feature`.
     by_feature: ClassVar[bool] = False
-    makes_features: ClassVar[bool] = False  # whether new, unnamed features replace the features
-    constant: float = 0.0  # value of the constant feature that the transform adds; 0 if none
-    # Statistics that `fitted` needs. "moments" include "variance", which is still known after centring.
+    makes_features: ClassVar[bool] = False  # whether the features are replaced by new ones without names
+    constant: float = 0.0  # value of the constant feature that the transform adds; 0 if it adds none
+    # Statistics that `fitted` needs. "moments" include the variance, which remains known after centring.
     needs: ClassVar[Literal["counts", "variance", "moments"] | None] = None
     needs_rows: ClassVar[bool] = False  # whether `fitted_to_rows` is called after `fitted`
-    # Parameter set by ``name=value``; a missing value means the default, or None without a default.
+    # Name of the parameter that ``name=value`` sets. ``name`` alone sets its default, or None if it has none.
     setting: ClassVar[str | None] = None
     array_dtype: ClassVar[np.dtype | None] = None
-    array: np.ndarray | None = None  # fitted values: one-dimensional, read-only
+    array: np.ndarray | None = None  # fitted values, one-dimensional and read-only
 
     def __call__(self, rows: Rows) -> Rows:
-        """Return the transformed rows; their ``norm2`` may be outdated.
+        """Return the transformed rows, whose ``norm2`` is not updated; `rows` is not modified.
 
-        The arrays of `rows` are not modified. Raises `RowFault` for a row that cannot be transformed.
+        Raises `RowFault` if a row cannot be transformed.
         """
         raise NotImplementedError
 
     @classmethod
     def from_text(cls, value: str | None) -> Self:
-        """Parse the value of ``name=value`` in a setting; None if the setting is just ``name``.
+        """Create the transform from the value in ``name=value``, or from None if there is only ``name``.
 
-        Raises `ValueError` with a message that completes "it must be ...".
+        Raises `ValueError` if the value is invalid. The message completes "it must be ...".
         """
         if cls.setting is not None:
             default = getattr(cls, cls.setting, None)
@@ -89,35 +89,35 @@ class Transform:
     def fitted(self, data: FittingData) -> Self:
         """Return the transform fitted to the training data, or the transform itself if it needs no fitting.
 
-        Raises `SettingsError` if the transform does not apply to the data.
+        Raises `SettingsError` if the transform cannot be applied to the data.
         """
         return self
 
     def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
-        """Return the transform fitted to a random sample of rows; row i was drawn as number ``ranks[i]``."""
+        """Return the transform fitted to random rows; ``ranks[i]`` is the position of row i in the draw."""
         raise NotImplementedError
 
     def after(self, statistics: Statistics) -> Statistics | None:
-        """Return the statistics after the transform if they follow from `statistics`, else None."""
+        """Return the statistics after the transform, or None if `statistics` do not determine them."""
         return None
 
     def n_features(self, n_features: int | None) -> int | None:
-        """Return the number of features after the transform, given the number before; None if unknown.
+        """Return the number of features after the transform, given the number before; None if it is unknown.
 
-        Raises `ValueError` if the transform was fitted to another number of features.
+        Raises `ValueError` if the transform was fitted to a different number of features.
         """
         return n_features
 
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
-        """Return the names of the features after the transform, given the names before."""
+        """Return the feature names after the transform, given the names before."""
         return None if self.makes_features else names
 
     def numbers(self, numbers: np.ndarray | None) -> np.ndarray | None:
-        """Return the numeric columns after the transform, given the numeric columns before, if any."""
+        """Return the indices of the numeric columns after the transform, given the indices before."""
         return None if self.makes_features else numbers
 
     def nnz(self, nnz: Any, n_rows: int = 1) -> Any:
-        """Return the maximum number of values in `n_rows` transformed CSR rows, given `nnz` before."""
+        """Return the maximum number of values that `n_rows` CSR rows with `nnz` values have afterwards."""
         return nnz + n_rows * (self.constant != 0)
 
     @property
@@ -136,12 +136,12 @@ class Transform:
         }
 
     def with_array(self, array: np.ndarray) -> Self:
-        """Return the transform with its array; raise `ValueError` if the array is not valid."""
+        """Return a copy with a fitted array; raise `ValueError` if the array is invalid."""
         return dataclasses.replace(self, array=array)  # type: ignore[type-var]
 
 
 def checked_number(value: Any, expected: str, *, positive: bool = False) -> float:
-    """Convert a value from a record or a setting to a finite float, or raise ``ValueError(expected)``."""
+    """Convert a value from a record or setting to a finite float, or raise ``ValueError(expected)``."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -152,23 +152,23 @@ def checked_number(value: Any, expected: str, *, positive: bool = False) -> floa
 
 
 def checked_count(value: Any, name: str) -> int:
-    """Return `value` if it is a valid number of features, or raise `ValueError`."""
+    """Return `value` if it is an integer from 0 to 2**62 - 1, or raise `ValueError`."""
     if type(value) is not int or not 0 <= value < 2**62:
-        raise ValueError(f"{name} must be a number of features, not {value!r}")
+        raise ValueError(f"{name} must be a whole number from 0 to 2**62 - 1, not {value!r}")
     return value
 
 
 def refuse_row(rows: Rows, element: int, problem: str, remedy: Remedy) -> NoReturn:
-    """Raise a `RowFault` for the row that contains ``rows.data[element]``."""
+    """Raise `RowFault` for the row that contains ``rows.data[element]``."""
     row = int(np.searchsorted(rows.indptr, element, "right")) - 1
     raise RowFault(row, problem, remedy)
 
 
 def refuse_negative(rows: Rows, name: str) -> None:
-    """Raise a `RowFault` for the first value below 0, if any; `name` is the transform's name."""
+    """Raise `RowFault` if a value is negative; `name` is the name of the transform."""
     if np.fmin.reduce(rows.data, initial=0.0) < 0:
         at = int(np.argmax(rows.data < 0))
         refuse_row(
-            rows, at, f"has the value {rows.data[at]:g}, but {name} does not allow values below 0",
+            rows, at, f"has the value {rows.data[at]:g}, but {name} does not accept negative values",
             Remedy(f"use the original counts, or leave {name} out"),
         )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Constant last feature, whose coefficients are the intercepts of the model.
+"""Transform that adds a constant feature, whose coefficients are the intercepts of the model.
 
-The intercepts are part of ‖w‖², so they are regularised; a larger constant regularises them less. It is the
-``intercept_scaling`` of scikit-learn's LinearSVC.
+The intercepts are part of ‖w‖², so they are regularised. A larger constant regularises them less, as a
+larger ``intercept_scaling`` of scikit-learn's LinearSVC does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VALUE = "bias=value with a number above 0, such as bias=1"
 
 @dataclasses.dataclass(frozen=True)
 class Bias(Transform):
-    """Constant feature with `value` in all rows: the first feature before fitting, then the last."""
+    """Add a feature with the same `value` in all rows, as the last feature (before fitting, as the first)."""
 
     name: ClassVar = "bias"
     setting: ClassVar = "value"
@@ -59,7 +59,7 @@ class Bias(Transform):
 
     def n_features(self, n_features: int | None) -> int | None:
         if n_features not in (None, self.column):
-            raise ValueError(f"the bias is column {self.column}, not {n_features}")
+            raise ValueError(f"bias takes {self.column} features, not {n_features}")
         return None if n_features is None else self.column + 1
 
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:

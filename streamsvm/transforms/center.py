@@ -1,6 +1,6 @@
-"""Centring of numeric columns, so that their means do not dominate the norms of the rows.
+"""Transform that centres numeric columns, so that their means do not dominate the norms of the rows.
 
-Categories and n-grams of a table are not centred, because most of their values are zeros that are not stored.
+Categories and n-grams are not centred, because most of their values are zeros, which are not stored.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from streamsvm.transforms.feature_weights import FeatureWeights
 
 @dataclasses.dataclass(frozen=True)
 class Center(FeatureWeights):
-    """Subtraction of the means in `array`, which are 0 for features that are not numeric columns.
+    """Subtract the means in `array`, which are 0 for features that are not numeric columns.
 
-    CSR rows then store a value for each feature with a non-zero mean.
+    Transformed CSR rows store a value for each feature with a non-zero mean.
     """
 
     name: ClassVar = "center"
@@ -62,7 +62,7 @@ class Center(FeatureWeights):
 
 @kernel
 def _subtract(data, indices, indptr, means, columns, new_data, new_indices, new_indptr):
-    """Write rows minus `means` into the new arrays; each row then has a value for all `columns`."""
+    """Write rows minus `means` to the new arrays; each new row has a value for each of `columns`."""
     filled = 0
     new_indptr[0] = 0
     for i in range(len(indptr) - 1):

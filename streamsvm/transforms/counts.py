@@ -1,4 +1,4 @@
-"""Check that rows are counts, for models with ``normalize`` or ``log1p`` that were trained on counts.
+"""Check that rows contain counts, for models with ``normalize`` or ``log1p`` that were trained on counts.
 
 Without the check, normalised values or logarithms would be transformed twice, and predictions would be wrong.
 """
@@ -17,14 +17,14 @@ from streamsvm.transforms.base import Transform, refuse_row
 
 @dataclasses.dataclass(frozen=True)
 class Counts(Transform):
-    """Identity for rows of whole numbers; raises `RowFault` for other rows.
+    """Leave rows unchanged, but raise `RowFault` if a value is not a whole number.
 
-    Training on counts puts this check before the transforms for counts. The setting ``counts=no`` omits it.
+    Training on counts inserts this transform before all others, unless ``counts=no`` is set.
     """
 
     name: ClassVar = "counts"
 
-    checked: bool = True  # False for ``counts=no``, which training drops
+    checked: bool = True  # False for ``counts=no``; training then removes the transform
 
     def __call__(self, rows: Rows) -> Rows:
         is_fraction = np.floor(rows.data) != rows.data
@@ -34,8 +34,8 @@ class Counts(Transform):
                 rows, at, f"has the value {rows.data[at]:.6g}, which is not a whole number, but the "
                 "training data are counts",
                 Remedy(
-                    "use the counts, which AnnData usually has in raw or in a layer, or train on other "
-                    "values with counts=no before the transforms"
+                    "use the counts, which AnnData usually stores in raw or in a layer, or train with "
+                    "counts=no as the first transform"
                 ),
             )  # fmt: skip
         return rows

@@ -1,7 +1,7 @@
-"""Default transforms, and a warning about features with very different scales.
+"""Choose default transforms, and warn if the scales of features are very different.
 
-Automatic C is one over the mean squared distance of the rows from their mean. A single feature with values
-1,000 times larger than usual dominates this mean, and C becomes far too small for all other features.
+The automatic C is one over the mean squared distance of the rows from their mean. A single feature with
+values 1,000 times larger than usual dominates this distance, and C is far too small for all other features.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _LARGEST_LOGARITHM = np.log1p(1e6)  # largest log1p of counts normalised to a su
 # Transforms that equalise scales or show that the user has chosen the scales.
 _SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
 _MAX_RATIO = 1e3  # largest ratio between the scale of a feature and the usual scale, in either direction
-_SMALL_FRACTION = 20  # warn of small scales only if 1/20 of the features are small: rare words are small, too
+_SMALL_FRACTION = 20  # warn of small scales only if 1/20 of the features have them, because rare words do
 _SHOWN_FEATURES = 3
-_DENSE_ROWS = 2**13  # approximate number of rows examined in a piece of dense rows
-_MAX_FEATURES = 2**24  # wider data consists of words or hashes, which share one scale
+_DENSE_ROWS = 2**13  # approximate number of rows that are examined in a piece of dense rows
+_MAX_FEATURES = 2**24  # the features of wider data are words or hashes, which have similar scales
 
 
 def with_transform(settings: Settings, raw: Store) -> Settings:
     """Return the settings, with the default transform for the data if no transform is set.
 
-    Raises `SettingsError` for transforms of counts if AnnData values look like logarithms.
+    Raises `SettingsError` if the transforms are for counts, but AnnData values look like logarithms.
     """
     encoding = raw.meta.get("encoding") or {}
     numbers = any(each["type"] == "number" for each in encoding.get("columns", ()))
@@ -54,18 +54,18 @@ def with_transform(settings: Settings, raw: Store) -> Settings:
         steps = {each.name for each in parse_transforms(settings.transform)}
         if are_logarithms and steps & COUNT_TRANSFORMS and "counts" not in steps:
             problem = f"{settings.transform} is for counts, but the values of {raw.path} look like logarithms"
-            remedy = Remedy("use the layer of counts, omit {}, or put counts=no first", Option("transform"))
+            remedy = Remedy("read a layer with counts, omit {}, or put counts=no first", Option("transform"))
             raise wrong_setting("transform", problem, remedy)
     return settings if settings.transform is not None else dataclasses.replace(settings, transform=default)
 
 
 def counts_n_grams(encoding: Mapping[str, Any]) -> bool:
-    """Return True if the encoding record says that all features are n-gram counts."""
+    """Return True if, according to the encoding record, all features are n-gram counts."""
     return not encoding.get("columns") and "text" in encoding and encoding["text"].get("norm", "l2") is None
 
 
 def _first_values(raw: Store, settings: Settings) -> np.ndarray:
-    """Return values from the first piece of the store that has rows to train on."""
+    """Return the values of the training rows in the first piece of the store that contains any."""
     for begin, rows in raw.pieces(SAMPLE_VALUES, 0, raw.n_rows):
         used = is_trained_on(raw, settings, begin, begin + rows.n_rows)
         if used.any():
@@ -74,12 +74,12 @@ def _first_values(raw: Store, settings: Settings) -> np.ndarray:
 
 
 def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:
-    """Yield the sample of `data`, a `RawData`; at its end, warn if the scales of features differ too much.
+    """Yield the sample of `data`, a `RawData`, and then warn if the scales of features differ too much.
 
-    Nothing is checked if one of `transforms` equalises scales. The scale of a feature is its largest absolute
-    value, and the usual scale is the median over all features. If no scale exceeds 1,000 times the median,
-    the usual scale is the 5% quantile over the features that occur in at least half of the rows, if that is
-    lower. The `ScaleWarning` names the features whose scales are farthest from the usual scale.
+    The scale of a feature is its largest absolute value, and the usual scale is the median over the features
+    that occur. If no scale exceeds 1,000 times the median, the 5% quantile over the features that occur in at
+    least half of the rows is used instead, if it is lower. The `ScaleWarning` names the features whose scales
+    are farthest from the usual scale. Nothing is checked if one of `transforms` equalises scales.
     """
     checks = data.n_features <= _MAX_FEATURES and not _SCALING_TRANSFORMS & {each.name for each in transforms}
     largest = np.zeros(data.n_features if checks else 0)
@@ -100,7 +100,7 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     occurs = np.flatnonzero(largest)
     largest = largest[occurs]
     usual = np.sort(largest)[(len(occurs) - 1) // 2] if len(occurs) else 0.0
-    common = np.sort(largest[2 * counts[occurs] >= n_rows])  # without rare genes and words, which are small
+    common = np.sort(largest[2 * counts[occurs] >= n_rows])  # rare genes and words have small values
     if len(common) and largest.max() <= _MAX_RATIO * usual:
         usual = min(usual, common[len(common) // _SMALL_FRACTION])
     extreme, small = largest > _MAX_RATIO * usual, largest * _MAX_RATIO < usual

@@ -1,14 +1,14 @@
 """Transforms with a fitted weight for each feature: idf, df and scale.
 
-With n rows, of which d_j have a non-zero value of feature j, the weights are
+For n rows, of which d_j have a non-zero value in feature j, the weights are
 
-    idf           log((1 + n) / (1 + d_j)) + 1, as in scikit-learn's TfidfTransformer without its norm
+    idf           log((1 + n) / (1 + d_j)) + 1, as in TfidfTransformer(norm=None) of scikit-learn
     df=power      (d_j / n)^power; 1 for features that occur in no row
     scale=std     1 / the standard deviation over all rows, as in StandardScaler(with_mean=False)
     scale=maxabs  1 / the largest absolute value, as in MaxAbsScaler
 
-``scale`` does not change features that occur in no row, the categories and n-grams of a table or, with std,
-constant features.
+The weights of ``scale`` are 1 for features that occur in no row, for categories and n-grams of a table and,
+with std, for constant features.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _KINDS = ("std", "maxabs")
 
 @dataclasses.dataclass(frozen=True)
 class FeatureWeights(Transform):
-    """Base class of transforms with a weight for each feature; the default multiplies by the weights."""
+    """Base class of transforms with a weight per feature, by which values are multiplied by default."""
 
     lower_bound: ClassVar[float] = 0.0
     default_weight: ClassVar[float] = 1.0  # weight of features without a valid fitted weight
-    numeric_only: ClassVar[bool] = False  # in a table, only numeric columns have weights
+    numeric_only: ClassVar[bool] = False  # whether, in a table, only numeric columns have fitted weights
     by_feature: ClassVar = True
     array_dtype: ClassVar = np.dtype(np.float64)
 
@@ -57,7 +57,7 @@ class FeatureWeights(Transform):
 
     def fitted(self, data: FittingData) -> Self:
         if data.statistics is None:
-            problem = f"{self.name} needs statistics of all rows, but the rows come in batches"
+            problem = f"{self.name} needs statistics of all rows, but the rows come in batches; leave it out"
             raise wrong_setting("transform", problem)
         with np.errstate(divide="ignore", over="ignore"):
             weights = self.weights(data.statistics)
@@ -103,7 +103,7 @@ class InverseDocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class DocumentFrequency(FeatureWeights):
-    """Power of the fraction of rows with the feature; a negative `power` gives rare features more weight."""
+    """Weight each feature by a power of its document frequency; a negative power favours rare features."""
 
     name: ClassVar = "df"
     setting: ClassVar = "power"
@@ -123,7 +123,7 @@ class DocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class Scale(FeatureWeights):
-    """Division of each feature by its spread; in a table, only of numeric columns."""
+    """Divide each feature by its spread; in a table, only numeric columns are divided."""
 
     name: ClassVar = "scale"
     setting: ClassVar = "kind"

@@ -1,4 +1,4 @@
-"""Fit transforms to training data, with as few readings of the data as possible."""
+"""Fit transforms to training data, in as few passes over the data as possible."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from streamsvm.transforms.defaults import COUNT_TRANSFORMS, watch_scales
 from streamsvm.transforms.store import number_columns
 
 DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries in the records of runs and models
-_SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store for detecting the kind of its values
+_SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, from which the kind of its values is detected
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20
 _MIN_PIECE_CHUNKS = 2  # minimum with several threads, because chunks at the ends of a piece are decoded twice
-_DRAWN_ROWS = 8000  # rows whose distances determine gamma of `fourier`
-_PIECE_SHARE, _NNZ_BYTES = 8, 64  # 1 / share of the budget for pieces; bytes per non-zero of a piece
+_DRAWN_ROWS = 8000  # number of rows whose distances determine gamma of `fourier`
+_PIECE_SHARE, _NNZ_BYTES = 8, 64  # 1/8 of the budget is for pieces; bytes per non-zero in a piece
 
 
 Kind = Literal["counts", "moments"]
@@ -45,21 +45,21 @@ class RawData(NamedTuple):
     index_base: int | None  # number of the first feature in LIBSVM text
     where: str
     pieces: Callable[[], Iterable[tuple[int, Rows]]]
-    read: Callable[[np.ndarray], Rows]  # reads rows by their ascending numbers
-    sample: Iterable[tuple[int, Rows]]  # sample in pieces, each with the number of its first row
+    read: Callable[[np.ndarray], Rows]  # reads the rows with the given numbers, which are ascending
+    sample: Iterable[tuple[int, Rows]]  # sample in pieces, each preceded by the number of its first row
     statistics: Callable[[], Statistics | None] = lambda: None
     numbers: np.ndarray | None = None  # as in `FittingData`
-    multilabel: bool = False  # a row may have several labels, or none
-    workers: int = 1  # threads that transform pieces; if above 1, another thread reads ahead
+    multilabel: bool = False  # whether a row may have several labels, or none
+    workers: int = 1  # number of threads that transform pieces; if above 1, another thread reads ahead
     # Called with the number of rows read so far.
     progress: Callable[[int], None] = lambda done: None
 
 
 class FittedTransforms(NamedTuple):
-    """Fitted transforms, and the entries of the model's record about their training data.
+    """Fitted transforms, and the entries that describe the training data in the model's record.
 
-    `record` has ``values_in``, a description of the sampled values (None with ``counts=no``); ``multilabel``,
-    only if True; and, with transforms, ``n_features_in``.
+    `record` contains ``values_in``, which describes the sampled values and is None with ``counts=no``. It
+    contains ``multilabel`` only if this is True, and ``n_features_in`` only if there are transforms.
     """
 
     transforms: list[Transform]
@@ -68,7 +68,7 @@ class FittedTransforms(NamedTuple):
 
 @dataclasses.dataclass
 class _Fitting:
-    """State of fitting transforms to all rows except a held-out part."""
+    """State while transforms are fitted to all rows except those in a held-out part."""
 
     held_out: HeldOutPart | None
     n_features: int
@@ -88,11 +88,10 @@ class _Fitting:
         self.largest = max(self.largest, seen.largest)
 
     def kept(self, first: int, rows: Rows) -> np.ndarray | None:
-        """Return a mask of the rows not held out, or None if all are kept; `first` is the number of row 0."""
+        """Return a mask of the rows that are not held out, or None for all rows; row 0 has number `first`."""
         return None if self.held_out is None else ~self.held_out.has(np.arange(first, first + rows.n_rows))
 
     def row_numbers(self, n_rows: int) -> Iterator[np.ndarray]:
-        """Yield the numbers of the rows not held out, in pieces."""
         for begin in range(0, n_rows, PIECE_ROWS):
             numbers = np.arange(begin, min(begin + PIECE_ROWS, n_rows))
             yield numbers if self.held_out is None else numbers[~self.held_out.has(numbers)]
@@ -119,20 +118,19 @@ def fit_transforms(
     memory: int | None = None,
     seed: int = 0,
 ) -> list[FittedTransforms]:
-    """Fit transforms once for each part of `held_out`, to the rows outside the part; None means all rows.
+    """Fit transforms once for each part in `held_out`, to the rows outside the part; None means all rows.
 
-    The statistics of the features come from the store, if it has them and no row is held out. Otherwise one
-    reading of the rows computes them for all parts. Statistics remain known after features are multiplied or
-    selected; after centring, only the variance does. When the next transform needs unknown statistics, the
-    rows are read once more, after the transforms fitted so far.
+    Feature statistics are taken from the store if it has them and no row is held out. Otherwise they are
+    computed for all parts in one pass over the rows. Statistics remain known when features are multiplied or
+    selected; after centring, only the variance does. If the next transform needs other statistics, the rows
+    are read once more, and the transforms fitted so far are applied to them.
 
-    If `normalize` or `log1p` is among the transforms, and all sampled values are whole numbers, `Counts` is
-    put first. If `fourier` has no gamma, the rows that determine it are read last, selected by the training's
-    `seed`.
+    If the transforms include `normalize` or `log1p` but not `counts`, and all sampled values are whole
+    numbers, `Counts` is inserted first. If `fourier` has no gamma, a sample of rows, which is determined by
+    `seed`, is read last to choose it.
 
-    Raises `SettingsError` if a transform does not apply to the data, `PlanError` if the statistics or the
-    rows for `fourier` take more than `memory` bytes, and `InputError`, which names the row, if a transform
-    refuses it.
+    Raises `SettingsError` if a transform cannot be applied to the data, `PlanError` if the statistics or the
+    sample for `fourier` exceed `memory` bytes, and `InputError` if a transform refuses a row.
     """
     fittings = [_Fitting(part, data.n_features, data.names, data.numbers, seed=seed) for part in held_out]
     for first, rows in watch_scales(transforms, data):
@@ -178,7 +176,7 @@ def fit_transforms(
 def fit_without_rows(text: str | None, data: FittingData) -> list[Transform]:
     """Parse transforms and fit them to data whose rows come in batches.
 
-    Raises `SettingsError` if a transform needs all rows, or does not apply to the data.
+    Raises `SettingsError` if a transform needs all rows, or cannot be applied to the data.
     """
     transforms: list[Transform] = []
     for transform in parse_transforms(text):
@@ -206,9 +204,9 @@ def _gather(data: RawData, fittings: Sequence[_Fitting], kind: Kind) -> list[Sta
         if data.workers > 1:
             pieces = stack.enter_context(Prefetcher(pieces))
         threads = stack.enter_context(Threads(data.workers))
-        for first, rows in threads.map_ahead(transformed, pieces):  # in order, so that rounding is the same
+        for first, rows in threads.map_ahead(transformed, pieces):  # in order, so that sums are rounded alike
             for each, builder in zip(fittings, builders, strict=True):
-                # Different transforms are applied here, so that only one copy of the rows exists at a time.
+                # Transforms that differ are applied here, so that only one copy of the rows exists at a time.
                 mapped = rows if shared else apply(each.fitted, rows, where=data.where, first=first)
                 builder.add_rows(mapped, each.kept(first, rows))
             data.progress(first + rows.n_rows)
@@ -216,7 +214,7 @@ def _gather(data: RawData, fittings: Sequence[_Fitting], kind: Kind) -> list[Sta
 
 
 def _fit_to_rows(data: RawData, fittings: Sequence[_Fitting], memory: int | None) -> None:
-    """Fit the last transform to a random sample of rows, which the preceding transforms have transformed."""
+    """Fit the last transform to a random sample of rows, after the preceding transforms."""
     from streamsvm.kernels.random import draw_integers  # imported late because it loads the compiler
 
     chosen = [draw_integers(each.seed, each.row_numbers(data.n_rows), _DRAWN_ROWS) for each in fittings]
@@ -239,10 +237,10 @@ def raw_store(
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int = 1,
 ) -> RawData:
-    """Return a store as training data; `progress` is called with the rows read and the number of all rows.
+    """Return a store as training data; `progress` receives the number of rows read and the total number.
 
-    At most `workers` threads transform pieces, fewer if `memory` cannot hold so many pieces. A single thread
-    reads the pieces, as a store requires, but several threads decode their chunks.
+    At most `workers` threads transform pieces, and fewer if `memory` cannot hold that many pieces. A single
+    thread reads the pieces, because a store requires this, but several threads decode their chunks.
     """
     workers, piece_nnz = _workers_and_piece(store, memory, workers)
     if (numbers := number_columns(store)) is not None:  # centring fills in the zeros of these columns
@@ -264,19 +262,19 @@ def raw_store(
 
 
 def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, int]:
-    """Return the number of threads that transform pieces within `memory`, and the non-zeros of a piece."""
+    """Return the number of threads whose pieces fit in `memory`, and the number of non-zeros in a piece."""
     if store.dense:
         workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
     min_nnz = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
-    workers = max(1, min(workers, room // min_nnz - 2))  # meanwhile one more piece is read, and one added up
+    workers = max(1, min(workers, room // min_nnz - 2))  # another piece is being read, and one added up
     pieces = 1 if workers == 1 else workers + 2
     return workers, max(_MIN_PIECE_NNZ, min(_MAX_PIECE_NNZ, room // pieces))
 
 
 def first_rows(store: Store, begin: int, n_rows: int, max_nnz: int) -> Rows:
-    """Read at most `n_rows` rows, starting at row `begin`, with about `max_nnz` non-zeros or fewer."""
+    """Read at most `n_rows` rows starting at row `begin`, with at most `max_nnz` non-zeros if possible."""
     offsets = store.indptr(begin, begin + n_rows)
     n = int(np.searchsorted(offsets, offsets[0] + max_nnz, "right")) - 1
     return store.rows(begin, begin + min(max(n, 1), n_rows))

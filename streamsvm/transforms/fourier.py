@@ -1,8 +1,9 @@
 """Random Fourier features, which approximate a Gaussian kernel (Rahimi & Recht 2007).
 
-A row x becomes the D features z(x) = sqrt(2 / D) cos(x B + b), with random B and b. z(x)·z(y) is
-exp(-gamma ‖x - y‖²) up to an error of about 1 / sqrt(D). B consists of blocks of orthogonal columns with the
-norms of Gaussian columns; orthogonal columns make the error smaller (Yu et al. 2016).
+A row x is mapped to the D features z(x) = sqrt(2 / D) cos(x B + b), where B and b are random. The product
+z(x)·z(y) approximates exp(-gamma ‖x - y‖²) with an error of about 1 / sqrt(D). B consists of blocks of
+orthogonal columns, whose norms are distributed like those of Gaussian columns. Orthogonality makes the error
+smaller (Yu et al. 2016).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from streamsvm.transforms.base import FittingData, Transform, checked_count, che
 
 MAX_WIDTH = 4096
 _MAX_OUTPUTS = 2**20
-_PART = 64  # columns of B multiplied at a time, which stay in a cache; a multiple of every vector length
+_PART = 64  # columns of B that are multiplied at a time and stay in cache; a multiple of all vector lengths
 _TILE_ROWS = 256
 _MAX_THREADS = 16
 _SYNTAX = "fourier=D[:gamma=x] with a number D from 1 to 1,048,576 and x above 0, such as fourier=2048"
@@ -35,9 +36,9 @@ _SYNTAX = "fourier=D[:gamma=x] with a number D from 1 to 1,048,576 and x above 0
 
 @dataclasses.dataclass(frozen=True)
 class Fourier(Transform):
-    """Random features of a Gaussian kernel: dense rows of `outputs` values, computed in float32.
+    """Map rows to random features of a Gaussian kernel: dense rows with `outputs` values each, in float32.
 
-    If `gamma` is None, training sets it to two over the median squared distance between the rows of a pair.
+    If `gamma` is None, training sets it to two over the median squared distance between random pairs of rows.
     """
 
     name: ClassVar = "fourier"
@@ -47,7 +48,7 @@ class Fourier(Transform):
 
     outputs: int
     gamma: float | None = None  # factor in the kernel exp(-gamma ‖x - y‖²)
-    seed: int = 0  # seed of B and b; once fitted, the seed of the training
+    seed: int = 0  # seed of B and b; fitting sets it to the seed of the training run
     width: int = 0
 
     def __post_init__(self) -> None:
@@ -68,7 +69,7 @@ class Fourier(Transform):
 
     def __call__(self, rows: Rows) -> Rows:
         matrix = np.empty((rows.n_rows, self.outputs), rows.data.dtype)
-        with np.errstate(over="ignore"):  # an overflow makes the row infinite
+        with np.errstate(over="ignore"):  # `apply` refuses the row if it overflows
             float_rows = rows._replace(data=rows.data.astype(np.float32, copy=False))
         tiles = range(0, rows.n_rows, _TILE_ROWS)
         self._directions  # noqa: B018 - computed before the threads start
@@ -92,7 +93,7 @@ class Fourier(Transform):
 
     @functools.cached_property
     def _directions(self) -> tuple[np.ndarray, np.ndarray]:
-        """B and b in zero-padded parts of `_PART` columns, (n_parts, width, _PART) and (n_parts, _PART)."""
+        """B and b in zero-padded parts, shapes (n_parts, width, _PART) and (n_parts, _PART)."""
         assert self.gamma is not None
         d, D = self.width, self.outputs
         n_parts, size = -(-D // _PART), min(d, D)
@@ -108,7 +109,7 @@ class Fourier(Transform):
         return np.ascontiguousarray(parts), offsets.reshape(n_parts, _PART)
 
     def _uniform(self, first: int, n: int) -> np.ndarray:
-        """Return `n` uniform random numbers, float64, which depend only on the seed and their positions."""
+        """Return the elements ``first:first + n`` of the uniform random sequence that the seed defines."""
         return ((draws(self.seed, np.arange(first, first + n)) >> np.uint64(12)) + 0.5) / 2**52
 
     def directions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -119,7 +120,7 @@ class Fourier(Transform):
 
     @property
     def held_bytes(self) -> int:
-        # B, and during its computation the transpose or the float64 arrays of a QR decomposition.
+        # B and, while it is computed, its transpose or the float64 arrays of a QR decomposition.
         size = 4 * self.width * (self.outputs + _PART)
         tiles = 4 * _TILE_ROWS * _PART * _MAX_THREADS
         return size + max(size, 5 * 8 * self.width * min(self.width, self.outputs)) + tiles
@@ -129,11 +130,11 @@ class Fourier(Transform):
 
     def fitted(self, data: FittingData) -> Self:
         if self.width and data.n_features != self.width:
-            problem = f"of the model takes {self.width:,} features, but the data has"
+            problem = f"in the model takes {self.width:,} features, but the data has"
             raise wrong_setting("transform", f"fourier {problem} {data.n_features:,}; train a new model")
         if not 0 < data.n_features <= MAX_WIDTH:
             problem = f"fourier takes 1 to {MAX_WIDTH:,} features, but the data has {data.n_features:,}"
-            raise wrong_setting("transform", f"{problem}; text and other wide data do not need fourier")
+            raise wrong_setting("transform", f"{problem}; leave it out, because wide data do not need it")
         if data.n_rows and self.outputs > data.n_rows:
             problem = f"fourier makes {self.outputs:,} features, more than the {data.n_rows:,} rows"
             warn(problem, remedy=Remedy("use fewer features"))
@@ -145,14 +146,14 @@ class Fourier(Transform):
         return self.gamma is None
 
     def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
-        """Set gamma from the distances between the rows of rank i and i + n_rows // 2."""
+        """Return a copy with gamma, from the distances between the rows of ranks i and i + n_rows // 2."""
         matrix, half = np.zeros((rows.n_rows, self.width)), rows.n_rows // 2
         rows = sparse_rows(rows, np.dtype(np.int64))
         matrix[np.repeat(ranks, np.diff(rows.indptr)), rows.features] = rows.data
         distance2 = np.square(matrix[:half] - matrix[half : 2 * half]).sum(axis=1)
         distance2 = distance2[distance2 > 0]
         if not len(distance2):
-            problem = f"fourier cannot choose gamma, because all {half:,} sampled pairs of rows are equal"
+            problem = f"fourier cannot choose gamma, because the rows of all {half:,} sampled pairs are equal"
             raise wrong_setting("transform", f"{problem}; set it, as in fourier={self.outputs}:gamma=0.5")
         return dataclasses.replace(self, gamma=2 / float(np.median(distance2)))
 
@@ -167,7 +168,7 @@ class Fourier(Transform):
 
 @kernel
 def _multiply(matrix, columns, products):
-    """Write ``matrix @ columns``, four rows and two vectors at a time, with the same bits as `score_row`."""
+    """Write ``matrix @ columns`` to `products`, bit-identical to the results of `score_row`."""
     L, zero, n = lanes(columns), zeros_like(columns), len(matrix)
     for i0 in range(0, n, 4):
         i1, i2, i3 = min(i0 + 1, n - 1), min(i0 + 2, n - 1), min(i0 + 3, n - 1)  # repeats the last row

@@ -1,9 +1,9 @@
-"""Hashing trick: any number of features in a fixed number of columns (Weinberger et al. 2009).
+"""Hashing trick, which maps any number of features to a fixed number of columns (Weinberger et al. 2009).
 
-Feature f goes to column ``h >> (64 - bits)`` with the sign ``1 - 2 (h & 1)``. h is ``mix(key + f γ)`` in 64
-bits, with ``key = mix(seed + γ)`` (see `streamsvm.kernels.random.mix`). f is the feature number in the
-text, whether numbers start at 0 or 1. Values of features that share a column are added; because of the
-random signs, the errors of inner products cancel on average.
+Feature f is mapped to column ``h >> (64 - bits)`` with the sign ``1 - 2 (h & 1)``, where h is the 64-bit
+hash ``mix(key + f γ)`` with ``key = mix(seed + γ)`` (see `streamsvm.kernels.random.mix`). f is the feature
+number in the text, whether numbers start at 0 or 1. Values of features that share a column are added. Because
+of the random signs, the errors in inner products cancel on average.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_HASH_BITS = 31  # a column and a position in a row then fit in one int64 sor
 
 @dataclasses.dataclass(frozen=True)
 class Hashing(Transform):
-    """Hash features to ``2**bits`` columns. Raises `ValueError` for invalid parameters."""
+    """Hash features to ``2**bits`` columns; raise `ValueError` if a parameter is invalid."""
 
     name: ClassVar = "hash"
     takes_any_feature: ClassVar = True
@@ -42,7 +42,7 @@ class Hashing(Transform):
             raise ValueError(f"seed must be in [0, 2**63), not {self.seed!r}")
 
     def __call__(self, rows: Rows) -> Rows:
-        """Return rows with hashed features, given feature numbers of LIBSVM text; values may cancel to 0."""
+        """Hash the features, which are numbered as in LIBSVM text; values that cancel are stored as 0."""
         rows = sparse_rows(rows, np.dtype(np.int64))
         data, indices, indptr = _hash(rows.data, rows.features, rows.indptr, self.bits, self.seed)
         indices = indices.astype(index_dtype(2**self.bits))

@@ -1,4 +1,4 @@
-"""Transforms that scale each row by one number: normalize by the sum, and l2 by the norm."""
+"""Transforms that scale rows: normalize to a given sum, and l2 to norm 1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TARGET = "normalize=target with a number above 0, such as normalize=1e4"
 
 @dataclasses.dataclass(frozen=True)
 class Normalize(Transform):
-    """Scaling of rows to the sum `target`, as in ``scanpy.pp.normalize_total``; zero rows are unchanged."""
+    """Scale rows to the sum `target`, as in ``scanpy.pp.normalize_total``; zero rows are unchanged."""
 
     name: ClassVar = "normalize"
     setting: ClassVar = "target"
@@ -37,7 +37,7 @@ class Normalize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class L2(Transform):
-    """Scaling of rows to norm 1, as in ``sklearn.preprocessing.normalize``; zero rows are unchanged."""
+    """Scale rows to norm 1, as in ``sklearn.preprocessing.normalize``; zero rows are unchanged."""
 
     name: ClassVar = "l2"
 
@@ -55,7 +55,7 @@ class L2(Transform):
 
 
 def squared_norms(rows: Rows) -> np.ndarray:
-    """Return the squared norm of each row as float64; inf where it overflows."""
+    """Return the squared norm of each row as float64, with inf on overflow."""
     norm2 = np.empty(rows.n_rows)
     _squared_norms(rows.data, rows.indptr, norm2)
     return norm2
@@ -72,7 +72,7 @@ def _squared_norms(data, indptr, norm2):
 
 @kernel
 def _normalize(data, indptr, target, new):
-    """Write scaled rows into `new`; return False if a value is negative."""
+    """Write scaled rows to `new`; return False if a value is negative."""
     for i in range(len(indptr) - 1):
         total, smallest = 0.0, np.inf
         for p in range(indptr[i], indptr[i + 1]):

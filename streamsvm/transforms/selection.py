@@ -1,4 +1,4 @@
-"""Selection of the features listed in a file."""
+"""Transform that selects the features listed in a file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from streamsvm.transforms.base import FittingData, Transform, checked_count
 
 @dataclasses.dataclass(frozen=True)
 class Select(Transform):
-    """Selection of the features in `array`, in the order of the data.
+    """Select the features in `array`, in the order of the data.
 
-    The file `path` has one feature on each line: its name or, if features have no names, its number. Features
-    are numbered as in LIBSVM text, and from 0 in other data. Models store the columns, but not the path.
+    Each line of the file `path` contains the name of a feature or, if features have no names, its number:
+    as in LIBSVM text, or from 0 for other data. Models store the columns, but not the path.
     """
 
     name: ClassVar = "select"
@@ -61,7 +61,7 @@ class Select(Transform):
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
-        """New column of each column of the data; -1 for columns that are not selected."""
+        """New index of each column of the data; -1 for columns that are not selected."""
         assert self.array is not None
         return places_of(self.array, self.width, index_dtype(self.width))
 
@@ -73,14 +73,14 @@ class Select(Transform):
         return {"width": self.width, "kept": self.kept}
 
     def fitted(self, data: FittingData) -> Self:
-        """Look up the listed features; warn about features that the data lacks."""
+        """Return a copy with the columns of the listed features; warn if the data lacks some of them."""
         listed = _read_names(self.path)
         if data.names is not None:
             column = {name: at for at, name in enumerate(data.names)}
         else:
             for name in listed:
                 if not (name.isascii() and name.isdecimal() and len(name) < 18):
-                    problem = f"select: {self.path} lists {name!r}, but features of the data have no names"
+                    problem = f"select: {self.path} lists {name!r}, but the features have no names"
                     raise wrong_setting("transform", f"{problem}; list feature numbers")
             base = data.index_base or 0
             numbers = {name: int(name) - base for name in listed}

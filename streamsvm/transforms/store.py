@@ -1,4 +1,4 @@
-"""View of a store whose rows are transformed as they are read."""
+"""View that transforms the rows of a store when they are read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streamsvm.store.store import Facts, RowSizes, Store, Whole
 from streamsvm.store.views import View, ViewedStore, as_sparse
 from streamsvm.transforms import Transform, apply, dense_after, features_after, names_after, records_of
 
-_FLOAT32 = 4  # bytes of a value in the copy that `fourier` makes
+_FLOAT32 = 4  # bytes per value in the float32 copy that `fourier` makes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Transformed(View):
-    """View with transformed rows, whose sizes are upper bounds and whose norms are not stored.
+    """View of a store with transformed rows.
 
-    The number and names of features and the fingerprint describe the transformed rows.
+    Features and fingerprint are those of the transformed rows. Sizes are upper bounds; norms are not stored.
     """
 
     transforms: tuple[Transform, ...]
@@ -37,12 +37,12 @@ class Transformed(View):
         return nnz
 
     def facts(self, inner: Facts) -> Facts:
-        # A transform copies its input, which stays in memory, so both are counted. Hashing sorts int64 keys
-        # and then cuts its arrays.
+        # A transform copies its input, which stays in memory, so both are counted. Hashing also sorts int64
+        # keys, and copies its arrays when it trims them.
         wide = 8 if any(transform.takes_any_feature for transform in self.transforms) else 0
         extra = wide + inner.dtype.itemsize if self.transforms else 0
         dense_rows = dense_after(self.transforms, inner.dense_rows and not self.shift)
-        if inner.dense_rows and not dense_rows:  # int64 row and column of each value in the conversion
+        if inner.dense_rows and not dense_rows:  # the conversion needs the int64 row and column of each value
             extra += 2 * 8
         nnz = int(self._nnz(inner.nnz, inner.n_rows))
         extra = max(inner.extra_nnz_bytes, extra)
@@ -88,10 +88,10 @@ class Transformed(View):
 def transformed(
     store: Store, transforms: Sequence[Transform], shift: int | None = None, *, dense: bool = True
 ) -> Store:
-    """Return a view of a store with transformed rows: CSR rows unless `dense` allows dense rows.
+    """Return a view of a store with transformed rows. If `dense` is False, all rows are CSR.
 
-    `shift` is added to feature numbers before the transforms. By default it turns columns into feature
-    numbers of LIBSVM text, if a transform takes these numbers.
+    `shift` is added to column indices before the transforms. By default, it converts them to the feature
+    numbers of LIBSVM text if a transform needs these numbers, and is 0 otherwise.
     """
     shift = shift_to_text(store, transforms) if shift is None else shift
     n_features = features_after(transforms, store.n_features + shift) or 0
@@ -100,16 +100,16 @@ def transformed(
 
 
 def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:
-    """Return the offset from columns to feature numbers of LIBSVM text; 0 if no transform needs them."""
+    """Return the offset from column indices to LIBSVM feature numbers; 0 if no transform needs them."""
     return (store.index_base or 0) if any(each.takes_any_feature for each in transforms) else 0
 
 
 def number_columns(store: Store) -> np.ndarray | None:
-    """Return the feature indices of the numeric columns of a table or dense matrix; None if it has none."""
+    """Return the indices of the numeric columns of a table or dense matrix; None if there are none."""
     encoding = store.meta.get("encoding")
     if encoding is None:
         return np.arange(store.n_features) if store.dense else None
     features = [(each["type"], encoded_names(each)) for each in encoding["columns"]]
     numbers = {names[0] for kind, names in features if kind == "number"}
-    names = store.feature_names() or [name for _, names in features for name in names]  # n-grams follow
+    names = store.feature_names() or [name for _, names in features for name in names]  # then n-grams
     return np.flatnonzero([name in numbers for name in names]) if numbers else None

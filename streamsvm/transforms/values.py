@@ -1,4 +1,4 @@
-"""Transforms of single values: log1p, binarize and clip. Zeros stay zeros."""
+"""Elementwise transforms: log1p, binarize and clip. Zeros remain zeros."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SYNTAX = "clip=v with a number v above 0, such as clip=10"
 
 @dataclasses.dataclass(frozen=True)
 class Log1p(Transform):
-    """Logarithm log(1 + x), as in ``scanpy.pp.log1p``."""
+    """Replace each value x by log(1 + x), as in ``scanpy.pp.log1p``."""
 
     name: ClassVar = "log1p"
 
@@ -26,7 +26,7 @@ class Log1p(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Binarize(Transform):
-    """Indicator of positive values: 1 above 0, else 0, as in ``sklearn.preprocessing.Binarizer``."""
+    """Replace positive values by 1 and all others by 0, as in ``sklearn.preprocessing.Binarizer``."""
 
     name: ClassVar = "binarize"
 
@@ -36,7 +36,7 @@ class Binarize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Clip(Transform):
-    """Clipping of values to [-`most`, `most`]."""
+    """Limit values to the interval [-`most`, `most`]."""
 
     name: ClassVar = "clip"
     setting: ClassVar = "most"

@@ -1,4 +1,4 @@
-"""Trainings of a search, in memory or on a store with run directories in the folder ``tune``."""
+"""Trial runs of a search: in memory, or on a store with run directories in the folder ``tune``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streamsvm.transforms.fitting import FittedTransforms
 
 
 class Trial(NamedTuple):
-    """One training of a search."""
+    """Trial run of a search."""
 
     name: str  # name of its run directory, also in reports
     part: int  # index of the held-out part
@@ -35,18 +35,18 @@ class Trial(NamedTuple):
 
 @dataclasses.dataclass
 class StoreSearch:
-    """Trainings on a store. Each one starts or resumes, like `streamsvm.fit` with ``resume_or_start``."""
+    """Trial runs on a store, which start or resume like `streamsvm.fit` with ``resume_or_start``."""
 
     paths: Sequence[str | os.PathLike[str]]
-    run: RunDir  # run directory of the training with the best settings
+    run: RunDir  # run directory of the final fit with the best settings
     how: Execution
     tables: Mapping[str, Any]  # values of ``costs`` or ``tree`` that are not files
     made: Mapping[str, Any]  # entries of ``run.json`` about stores converted from files
 
     def begin(self, trials: Sequence[Trial], *, force: bool) -> None:
-        """Create the folder of the search, or check that it exists and has the same trainings and files."""
+        """Create the folder of a search, or check that an existing one has the same trial runs and files."""
         run = self.run
-        # Parts to hold out in one shared reading; None holds nothing out.
+        # Held-out parts whose transforms are fitted in one reading; None holds out nothing.
         self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
         self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
         trainings = {trial.name: dataclasses.asdict(trial.settings) for trial in trials}
@@ -61,7 +61,7 @@ class StoreSearch:
                 )
         else:
             first = trials[0].settings
-            self._fitted(first)  # raises for unreadable data before the folder is created
+            self._fitted(first)  # raises an error if the data is unreadable, before the folder is created
             if first.valid is not None:
                 with open_to_train(self.paths, first) as store:
                     label = first.label or store.meta.get("label")
@@ -74,7 +74,7 @@ class StoreSearch:
             self.how.callbacks.report({"event": "search", "trainings": len(trials)})
 
     def known(self) -> list[dict[str, Any]]:
-        """Read the results of a completed search; return an empty list before its completion."""
+        """Return the results of a completed search, or an empty list if the search is not complete."""
         if not self.run.model.exists():
             return []
         try:
@@ -85,7 +85,7 @@ class StoreSearch:
                 dict(row["settings"])
             return rows
         except (OSError, ValueError, TypeError, KeyError):
-            remedy = Remedy("{} starts a new search", Option("force", True))
+            remedy = Remedy("use {} to start a new search", Option("force", True))
             raise RunError(f"{self.run.tuned} is damaged", remedy=remedy) from None
 
     def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -127,8 +127,8 @@ class StoreSearch:
     def _fitted(self, settings: Settings) -> FittedTransforms:
         """Fit the transforms of the settings to the rows to train on.
 
-        One reading fits them for all held-out parts. If the statistics of all parts do not fit into memory,
-        each part has its own reading.
+        The rows are read once to fit the transforms for all held-out parts. If the statistics of all parts do
+        not fit into memory, the rows are read once for each part.
         """
         key = settings.transform, settings.hold_out
         if key not in self._transforms:
@@ -149,7 +149,7 @@ class StoreSearch:
 
 @dataclasses.dataclass
 class ArraySearch:
-    """Trainings on a matrix; no intermediate results are saved."""
+    """Trial runs on a matrix. No intermediate results are saved."""
 
     data: tuple[Any, Any, Any]
     how: Execution

@@ -1,8 +1,8 @@
 """Search for C and other settings by accuracy on held-out rows.
 
-If the loss allows it, one training tries all values of C. Each value starts with the weights and duals of the
-previous value, multiplied by the feasible factor that is best for the new C. The search compares the averaged
-models of the last pass for each C, because the last iterate and the progressive accuracy favour a smaller C.
+If the loss allows it, one trial run tries all values of C. Each value starts with the weights and duals of
+the previous value, multiplied by the best feasible factor for the new C. The averaged models of the last pass
+for each C are compared, because the last iterate and the progressive accuracy favour a smaller C.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def tune(
 ) -> TuneResult:
     """Choose C, and optionally loss, margin and transforms; then train with the best settings.
 
-    Trainings on a store have run directories in the folder ``tune`` of `out`. The folder is deleted after the
-    best model is trained in `out`. After an interruption, the same call continues.
+    Trial runs on a store have run directories in the folder ``tune`` of `out`. The folder is deleted after
+    the best model is trained in `out`. After an interruption, repeat the same call to continue.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ def tune(
     out : path, optional
         Run directory to create; required for files.
     **settings
-        Fields of `SearchSettings`; fields of `Settings`, which apply to all trainings; and reading settings
-        for files that are converted.
+        Fields of `SearchSettings`, fields of `Settings` that apply to all trial runs, and settings for
+        reading files that are converted.
     workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` receives each setting tried as ``{"event": "tried", ...}``. For a
-        store, it first receives the number of trainings as ``{"event": "search", ...}``, and each event of a
-        training has the training's name as ``trial``.
+        As in `streamsvm.fit`. `report` receives ``{"event": "tried", ...}`` for each combination of settings
+        tried. For a store, it first receives the number of trial runs as ``{"event": "search", ...}``, and
+        each event of a trial run has the run's name as ``trial``.
     force : bool
         Whether to replace an existing run.
 
@@ -101,7 +101,7 @@ def tune(
     else:
         check_of_store(out, y=y, groups=groups, **{name: tables.get(name) for name in OF_ROWS})
     C, factors = parse_grid(space.C)
-    trials = _trials(space, C, factors, common)  # checks all settings before the first training
+    trials = _trials(space, C, factors, common)  # checks all settings before the first trial run
     if (is_auto := any(AUTO in each for each in space.compared.values())) and len(space.candidates) > 1:
         raise wrong_setting("transform", "or loss auto cannot be compared with other values")
     for each in space.compared["transform"]:
@@ -147,14 +147,14 @@ def tune(
                 results[trial.part] += _measured(search.fit(trial))
             differing = {name: candidate[name] for name, each in space.compared.items() if len(each) > 1}
             base = C
-            if base == AUTO:  # C depends on all rows, as in the final training
+            if base == AUTO:  # C depends on all rows, as in the final fit
                 base = search.automatic_c(dataclasses.replace(runs[0].settings, hold_out=None))
             for *each, factor in zip(*results, factors, strict=True):
                 rows.append(_mean(each, differing, base * factor))
                 callbacks.report({"event": "tried", **rows[-1]})
             if isinstance(search, StoreSearch):
                 search.save(rows)
-        # In a tie, the first and so the smallest C is the best.
+        # If there is a tie, the first C, which is the smallest, is chosen.
         best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
         number, step = divmod(best, len(factors))
         arguments = {**space.given(), "label": settings.get("label")}
@@ -176,7 +176,7 @@ def _warn_of_end(
     out: Any,
     arguments: Mapping[str, Any],
 ) -> None:
-    """Warn if the best C is the smallest or the largest value tried; suggest a search in `out`-2."""
+    """Warn if the best C is the smallest or largest value tried, and suggest a further search."""
     if len(tried) == 1 or best not in (0, len(tried) - 1):
         return
     C = tried[best]["C"]
@@ -186,11 +186,11 @@ def _warn_of_end(
     changed = {**arguments, "C": further, "out": None if out is None else f"{out}-2"}
     options = tuple(Option(*each) for each in changed.items() if isinstance(each[1], str | int | float))
     data = paths[0] if paths and len(paths) == 1 else None
-    warn(StreamsvmWarning(problem, remedy=Remedy("{} continues the search", Call("tune", data, options))))
+    warn(StreamsvmWarning(problem, remedy=Remedy("continue the search with {}", Call("tune", data, options))))
 
 
 def parse_grid(values: Any) -> tuple[Any, list[float]]:
-    """Parse C of `tune`: return 1 or "auto", and its factors, ascending; raise `SettingsError` if invalid."""
+    """Parse `C` into a base, either 1 or "auto", and ascending factors; raise `SettingsError` if invalid."""
     text = ",".join(map(str, values))
     if text == AUTO:
         return AUTO, [2.0**power for power in _AUTO_POWERS]
@@ -212,7 +212,7 @@ def parse_grid(values: Any) -> tuple[Any, list[float]]:
 
 
 def _power(text: str) -> tuple[float, float]:
-    """Parse a number or a power such as 2^-6; return the value and the base, 2 for a plain number."""
+    """Parse a number or a power such as 2^-6. Return the value and its base, 2 for a plain number."""
     base, is_power, exponent = text.strip().partition("^")
     if not is_power:
         return float(base), 2.0
@@ -222,7 +222,7 @@ def _power(text: str) -> tuple[float, float]:
 def _trials(
     space: SearchSettings, C: Any, factors: Sequence[float], common: Mapping[str, Any]
 ) -> list[list[Trial]]:
-    """List the trainings of each candidate: for each held-out part, one over all C or one for each C."""
+    """Return the trial runs of each candidate: for each held-out part, one for all C or one for each C."""
     trials = []
     for candidate, chosen in enumerate(space.candidates, 1):
         paths = [(factor,) * space.passes_each for factor in factors]

@@ -118,7 +118,7 @@ def test_unknown_and_missing_labels_are_told(tmp_path: Path) -> None:
         found = model.score(X, y, weights)
     correct = (predicted == np.where(kept, y, 77))[kept]
     assert found == pytest.approx(np.average(correct, weights=weights[kept]))
-    with pytest.warns(StreamsvmWarning, match="y: labels unknown to the model are ignored .1 in all rows"):
+    with pytest.warns(StreamsvmWarning, match="y: labels unknown to the model are ignored .1 in total"):
         evaluate(model, X, [[77, 1], *([label] for label in CODES[1:].tolist())])
     with pytest.raises(InputError, match=r"y\[3\] is missing"):
         fit(X, pd.Series(CODES, dtype="Int64").where(np.arange(N) != 3))

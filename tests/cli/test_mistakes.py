@@ -28,11 +28,11 @@ OPTIONS = [  # words, and what the last line of the message has
     ("online text --out r --labels y.npy", "--labels is only for a store"),
     ("online x.npy --out r --labels y.npy --on-error skip", "--on-error does not apply to stores"),
     ("predict run data --json", "--json needs --out"),
-    ("predict run text --explain 2 --threshold 0", "is for one label per row, so leave threshold out"),
-    ("predict run text -o p.npy", ".csv, .tsv, .jsonl, .parquet for a table, .txt or no suffix for"),
+    ("predict run text --explain 2 --threshold 0", "applies only to one label per row; leave threshold out"),
+    ("predict run text -o p.npy", ".csv, .tsv, .jsonl, .parquet for a table, or .txt for lines"),
     ("predict run text --out new.h5ad", ', or use adata.obs["predicted"] = model.predict(adata) in Python'),
-    ("export run --out m", "or the suffix of m one of .joblib, .onnx, .txt, .model"),
-    ("export run --out m.txt --dtype float16", "--dtype is only for the format streamsvm"),
+    ("export run --out m", "unless m ends in one of .joblib, .onnx, .txt, .model"),
+    ("export run --out m.txt --dtype float16", "--dtype applies only to the format streamsvm"),
     ("info run s.h5", "only runs can be compared, but s.h5"),
 ]
 FAILURES = [

@@ -162,7 +162,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     (TEXT, "a.txt", {}, "a.txt"),
     (TEXT, "folder.zarr", {}, "is a folder but not a Zarr store"),
     (TEXT, "a.h5", {"dtype": "int8"}, "int8"),
-    (TEXT, "a.h5", {"dtype": "float16"}, "dtype float16 is only for dense input"),
+    (TEXT, "a.h5", {"dtype": "float16"}, "dtype float16 is only for dense, mostly"),
     (TEXT, "a.h5", {"on_error": "ignore"}, "ignore"),
     (TEXT, "a.h5", {"unseen_label": "drop"}, "drop"),
     (TEXT, "a.h5", {"index_base": 2}, "2"),

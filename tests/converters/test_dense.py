@@ -172,7 +172,7 @@ def test_too_little_memory_for_a_chunk_of_one_row(tmp_path: Path) -> None:
 def test_lists_with_other_columns_say_what_is_used(folder, X, y) -> None:
     pq.write_table(pa.table({"n": range(N), "v": list(X), "y": y}), "x.parquet")
     report = convert(["x.parquet"], "s.h5", label="y")
-    assert report.notes == ("the features are the numbers of column 'v'; other columns are ignored",)
+    assert report.notes == ("the features are the numbers in column 'v'; other columns are ignored",)
     assert convert(["x.parquet"], "t.h5", label="y", drop=["v"]).d == 1  # the column n
     convert(["x.parquet"], "u.h5", labels="y.npy", shuffle=False)
     assert stored("u.h5")[1] == np.load("y.npy").tolist()

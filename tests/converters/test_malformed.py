@@ -31,7 +31,7 @@ REFUSED: list[tuple[str | bytes, int, str, dict[str, Any]]] = [
     *((f"{label} 3:4", 1, f"'{label}' has a colon, but a line must", {}) for label in COLONS),
     (" 1:2 3:4", 2, "'1:2' has a colon, but a line must start with a label", {}),
     ("1,2 1:1", 1, "'1,2' is a label with a comma; multilabel=True reads several labels per row", {}),
-    *((f"{label} 1:1", 1, "is a label that is not UTF-8, or has a control", {}) for label in NO_LABELS),
+    *((f"{label} 1:1", 1, "is a label that is not UTF-8 or contains a control", {}) for label in NO_LABELS),
     *((label + b" 1:1", 1, "is a label that is not UTF-8", {}) for label in NOT_UTF8),
     ("5.1,3.5,setosa", 1, "'5.1,3.5,setosa' is not ... looks like a table, such as CSV ... format='csv'", {}),
     ("a;b 2", 5, "'2' is not LIBSVM text: the line looks like a table", {}),
@@ -55,14 +55,14 @@ REFUSED: list[tuple[str | bytes, int, str, dict[str, Any]]] = [
     (",1 1:1", 1, "',1' has an empty label before or after a comma", LISTS),
     ("1, 1:1", 1, "'1,' has an empty label before or after a comma", LISTS),
     ("1,a:b 1:1", 1, "'1,a:b' has a colon, but a line must", LISTS),
-    ("1,\u2028 1:1", 1, "is a label that is not UTF-8, or has a control character", LISTS),
+    ("1,\u2028 1:1", 1, "is a label that is not UTF-8 or contains a control character", LISTS),
     (" 1,2 1:1", 2, "'1,2' has no colon", LISTS),  # the line begins with a blank, so it has no labels
     ("1:1 2:1", 1, "a line must start with a label, or with a blank if it has no label", LISTS),
     ("1 1:1", 1, "'1' begins a row without qid:", GROUPS),
     ("1 qid:-1 1:1", 3, f"'qid:-1' is a qid outside 0..{2**63 - 1}", GROUPS),
     (f"1 qid:{2**63} 1:1", 3, "is a qid outside", GROUPS),
     (f"1 1:1 qid:{'9' * 5000}", 7, "is a qid outside", GROUPS),
-    ("1 qid:1 1:1 qid:1", 13, "'qid:1' is the second qid of its row", GROUPS),
+    ("1 qid:1 1:1 qid:1", 13, "'qid:1' is the second qid in its row", GROUPS),
 ]  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_duplicates_that_sum_too_high(tmp_path: Path) -> None:
     path.write_text("1 1:1\n2 1:3e38 1:3e38\n1 1:34028235677973366163753939545814\n")
     report = convert([path], tmp_path / "a.h5", on_error="fix")
     assert (report.n, report.skipped, report.repaired) == (2, 1, 0)
-    assert "line 2, column 1: '2' begins a row with a sum of duplicates too large" in report.first_errors[0]
+    assert "line 2, column 1: '2' begins a row whose sum of duplicates is too large" in report.first_errors[0]
 
 
 @pytest.mark.filterwarnings("ignore:.* is empty")

@@ -138,7 +138,7 @@ def test_a_mean_needs_a_number_and_earlier_data_say_what_is_missing(
 ) -> None:
     write(frame, tmp_path / "t.csv")
     convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", missing=0)
-    with pytest.raises(SettingsError, match=r"missing does not apply: .*a\.zarr defines"):
+    with pytest.raises(SettingsError, match=r"missing must be left out, because .*a\.zarr defines"):
         convert([tmp_path / "t.csv"], tmp_path / "b.zarr", like=tmp_path / "a.zarr", missing="mean")
     frame.assign(age=pd.array([None] * N, "Float64")).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(InputError, match="column 'age' has no mean"):

@@ -183,15 +183,15 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", "x,x,y\n1,2,a\n", Y, InputError, "several columns have the name 'x'"),
     ("t.csv", "x,z\n1,a\n", Y, InputError, "has no column 'y'; its columns are 'x', 'z'"),
     ("t.csv", "", Y, InputError, "table separated by commas: Empty CSV file"),
-    ("t.csv", "x,y\n", Y, InputError, "the input has no rows"),
-    ("t.csv", "x,y\n1,\n2,\n", Y, InputError, "the input has no rows; 2 rows have no label"),
+    ("t.csv", "x,y\n", Y, InputError, "the input has no usable rows"),
+    ("t.csv", "x,y\n1,\n2,\n", Y, InputError, "the input has no usable rows; 2 rows have no label"),
     ("t.csv", "x,z,y\n1,,a\n2,,b\n", Y, InputError, "column 'z' has no value in any row.*drop='z'"),
     ("t.csv", "c,c=red,y\nred,1,a\nblue,2,b\n", Y, InputError, "two features would have the name 'c=red'"),
     ("t.csv", "x,y\n1,a\x07b\n2,b\n", Y, InputError, "row 1: the name of class .* has a control character"),
     ("t.csv", IDS, Y, InputError, "'id' has a different value in each of 50 rows.*drop='id'.*text='id'"),
     ("t.csv", "x,y\n1,Käse\n".encode("latin-1"), Y, InputError, r"t\.csv is not UTF-8 text.*iconv"),
     ("t.csv.gz", gzip.compress(SMALL.encode() * 999)[:-20], Y, InputError, "read as a table: Truncated"),
-    ("t.csv.xz", lzma.compress(SMALL.encode()), Y, InputError, "is compressed by xz, .*decompress it first"),
+    ("t.csv.xz", lzma.compress(SMALL.encode()), Y, InputError, "is compressed with xz, .*decompress it"),
     ("t.jsonl", '{"x": 1, "y": "a"}\n{"x": 2, "y"', Y, InputError, r"t\.jsonl .* as a table of JSON lines"),
     ("t.parquet", b"PAR1" + bytes(99), Y, InputError, r"t\.parquet cannot be read as a Parquet table"),
     ("t.csv", SMALL, {**Y, "index_base": 1}, SettingsError, "index_base"),
@@ -226,7 +226,7 @@ def test_columns_of_other_types_are_refused(tmp_path: Path) -> None:
     for x, words in [
         (pa.array([time(12, 30)]), "'x' holds time64.*drop='x'"),
         (pa.array([[1.0]]), "'x' holds list"),
-        (pa.array(["1"]), "second.parquet: column 'x' must have numbers, not string"),
+        (pa.array(["1"]), "second.parquet: column 'x' must contain numbers, not string"),
     ]:
         bad = pa.table({"x": x, "v": x, "y": ["a"]})
         pq.write_table(pa.table({"x": [1.0], "v": [1.0], "y": ["a"]}) if "second" in words else bad, first)
@@ -270,7 +270,7 @@ def test_dates_of_every_type_are_days_and_years(tmp_path: Path) -> None:
         WRITERS[name](frame, tmp_path / name)
         report = convert([tmp_path / name], tmp_path / "a.zarr", force=True, **options)
         np.testing.assert_allclose(stored(tmp_path / "a.zarr")[0], wanted, rtol=1e-12)
-        assert (report.missing_values, report.notes[0][:34]) == (2, "2 columns of numbers: 'when (days ")
+        assert (report.missing_values, report.notes[0][:34]) == (2, "2 numeric columns: 'when (days and")
     (tmp_path / "b.csv").write_text("when,zone,y\n2024-02-30,,a\n")
     with pytest.raises(InputError, match=r"row 1: column 'when' needs dates: invalid value '2024-02-30'"):
         convert([tmp_path / "b.csv"], tmp_path / "b.zarr", like=tmp_path / "a.zarr")
@@ -283,7 +283,7 @@ AS_BEFORE: dict[str, Any] = {"label": "y", "categorical": ["zip"], "shuffle": Fa
 
 def test_columns_that_name_the_rows_are_no_features(frame: pd.DataFrame, tmp_path: Path) -> None:
     cells = frame.set_index(pd.Index([f"c{n}" for n in range(N)], name="cell"))
-    for name, shown in ("t.csv", "(the first, without a name)"), ("t.parquet", "cell"):
+    for name, shown in ("t.csv", "(the first column, which has no name)"), ("t.parquet", "cell"):
         frame.to_csv(tmp_path / name) if name == "t.csv" else cells.to_parquet(tmp_path / name)
         report = convert([tmp_path / name], tmp_path / "a.zarr", **AS_BEFORE)
         np.testing.assert_array_equal(stored(tmp_path / "a.zarr")[0], expected(frame))
@@ -334,7 +334,7 @@ def test_a_field_that_appears_late_in_json_lines_is_an_error(tmp_path: Path) -> 
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match="a later line has a field, or a type of a value, that does not"):
+    with pytest.raises(InputError, match="a later line has a field or a type of value that does not"):
         convert(path, tmp_path / "a.zarr", label="y", memory="64M")
     path.write_text("\n".join(json.dumps({"late": 0, **json.loads(line)}) for line in lines) + "\n")
     convert(path, tmp_path / "a.zarr", label="y", memory="64M")

@@ -49,12 +49,12 @@ def test_nothing_to_store(write: Callable[..., Path], tmp_path: Path) -> None:
         "line 2 has the largest index of the input, 8; .* more than n_features=7",
     )
     for text, options, message in [
-        ("", {}, "{path}: the input has no rows"),
-        ("\n# nothing\n", {}, "{path}: the input has no rows"),
+        ("", {}, "{path}: the input has no usable rows"),
+        ("\n# nothing\n", {}, "{path}: the input has no usable rows"),
         (
             "1 x\n",
             {"on_error": "skip"},
-            "{path}: .* no rows; rows skipped: 1, first error: .*line 1, column 3",
+            "{path}: .* no usable rows; rows skipped: 1, first error: .*line 1, column 3",
         ),
         ("1\n2\n", {}, "no row of the input has a feature; if this is intended"),
         (

@@ -132,7 +132,7 @@ def test_blocks_hold_every_row_once_within_the_plan_and_cut_no_group(
 
 def test_a_group_that_does_not_fit_is_an_error_with_the_memory_it_needs() -> None:
     store = store_of([50] * 1000, groups=[0] * 30 + [1] * 70 + [2, 3] * 450)
-    with pytest.raises(PlanError, match="cannot hold a group of rows of 3,500 non-zeros") as caught:
+    with pytest.raises(PlanError, match="is too small for a group of rows with 3,500 non-zeros") as caught:
         cut_blocks(store, plan_of(store, 60_000))
     needed = caught.value.needed_memory
     assert cut_blocks(store, plan_of(store, needed))[1] >= 100
@@ -233,5 +233,5 @@ def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
             blocks_like(classes=["a", "b"])
         with pytest.raises(StoreError, match="12 features"):
             blocks_like(n_features=11)
-        with pytest.raises(StoreError, match="counts features from 1, but the model from 0"):
+        with pytest.raises(StoreError, match="numbers features from 1, but the model from 0"):
             blocks_like(index_base=0)

@@ -44,7 +44,7 @@ BAD_TABLES: list[tuple[Any, str]] = [
     (np.ones((2, 3)), "costs: the table of costs is 2 x 3, but 3 classes need 3 x 3"),
     (np.zeros(3), "costs: the table of costs is 3, but 3 classes"),
     (5.0, "costs: the table of costs is a single number"),
-    ([[0, 1], [1]], "costs: the costs are not a table of numbers"),
+    ([[0, 1], [1]], "costs: the costs are not a numeric table"),
     (-TABLE, "costs: predicting 'a' for a row of 'b' costs -1; use costs from 0 to 1e30, and 0 for the"),
     (TABLE * 1e60, "costs: predicting 'a' for a row of 'b' costs inf"),
     (np.eye(3), "costs: predicting 'b' for a row of 'b' costs 1"),

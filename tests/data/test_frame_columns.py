@@ -59,7 +59,7 @@ def test_the_features_are_those_of_pandas(
 def test_other_values_and_columns_are_warnings_and_no_feature(people: pd.DataFrame, model: Model) -> None:
     expected = model.decision_function(people.assign(town=None))
     with pytest.warns(
-        StreamsvmWarning, match="X has 90 values of categories that the model does not know"
+        StreamsvmWarning, match="X has 90 category values that the model does not know"
     ) as caught:
         found = model.decision_function(people.assign(town="Bath"))
     np.testing.assert_array_equal(found, expected)
@@ -89,7 +89,7 @@ def test_columns_that_can_be_neither_are_named(people: pd.DataFrame, groups: np.
 def test_text_where_the_model_has_numbers_is_refused(
     people: pd.DataFrame, groups: np.ndarray, model: Model
 ) -> None:
-    with pytest.raises(ModelError, match="column 'age' must have numbers"):
+    with pytest.raises(ModelError, match="column 'age' must contain numbers"):
         model.predict(people.assign(age="old"))
     numbers = people[["age", "member"]].astype(float)
     of_numbers = fit(numbers, groups)
@@ -123,7 +123,7 @@ def test_dates_are_days_and_years(people: pd.DataFrame, groups: np.ndarray) -> N
     new = plain.assign(**{"day": pd.Timestamp("2031-05-05").timestamp() / 86_400, "day (year)": 2031})
     found = model.decision_function(people.assign(day="2031-05-05"))
     np.testing.assert_array_equal(found, wanted.decision_function(new))
-    with pytest.raises(ModelError, match="column 'day' must have dates, not double"):
+    with pytest.raises(ModelError, match="column 'day' must contain dates, not double"):
         model.predict(people.assign(day=3.5))
 
 

@@ -140,7 +140,7 @@ def table(seed: int, towns: str) -> pd.DataFrame:
     return frame.assign(y=np.where(town == "a", code, np.where(ward % 2, "odd", "even")))
 
 
-@pytest.mark.filterwarnings("ignore:X has .* values of categories that")
+@pytest.mark.filterwarnings("ignore:X has .* category values that")
 @pytest.mark.parametrize("transform", [None, "center,scale=std,l2,bias"])
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
 def test_models_of_tables_take_raw_columns(tmp_path: Path, missing: str, transform: str | None) -> None:
@@ -174,7 +174,7 @@ def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_pa
         estimator_of(numbers, tmp_path / "n.joblib").predict(frame * np.nan)
     model.record["encoding"]["text"]["columns"].append("second")
     numbers.record["encoding"]["columns"][0]["date"] = "days"
-    refused = r"cannot encode columns of (text|dates); export to streamsvm"
+    refused = r"cannot encode (text|date) columns; export to streamsvm"
     for each in model, numbers:
         with pytest.raises(ModelError, match=refused):
             export_model(each, tmp_path / "t.joblib")
@@ -182,7 +182,7 @@ def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_pa
     with pytest.raises(ModelError, match=refused):
         export_model(model, tmp_path / "t.onnx")
     del numbers.record["encoding"]["columns"][0]["date"]
-    with pytest.raises(ModelError, match="column 'label' has the name of an output; export to sklearn"):
+    with pytest.raises(ModelError, match="column 'label' has the same name as an output; export to sklearn"):
         export_model(numbers, tmp_path / "n.onnx")
 
 
@@ -232,7 +232,7 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         trained(3, transform=text)[0] for text in ("l2", "log1p", "clip=3", "scale=std,l2,bias", "fourier=9")
     ]
     (tmp_path / "there.txt").write_text("mine")
-    sets, hashes = r"rows with several labels, but \w+ predicts one; export to onnx", "hashes features"
+    sets, hashes = r"rows with several labels, but \w+ predicts only one; export to onnx", "hashes features"
     cases: list[tuple[Any, str, dict[str, Any], type[Exception], str]] = [
         *((several, name, {}, ModelError, sets) for name in ("m.txt", "m.joblib")),
         *((hashed, name, {}, ModelError, hashes) for name in ("m.txt", "m.joblib", "m.onnx")),
@@ -242,9 +242,9 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         ),
         (large, "m", {"format": "streamsvm", "dtype": "float16"}, ModelError, "maximum of float16 is 65504"),
         (plain, "there.txt", {}, ModelError, "already exists; replace it with force=True"),
-        (plain, "m", {}, SettingsError, "format must be one of .*, or the suffix of .*m one of"),
+        (plain, "m", {}, SettingsError, "format must be one of .*, unless .*m ends in one of"),
         (plain, "m.txt", {"format": "pmml"}, SettingsError, "format must be one of"),
-        (plain, "m.txt", {"dtype": "float16"}, SettingsError, "dtype is only for the format streamsvm"),
+        (plain, "m.txt", {"dtype": "float16"}, SettingsError, "dtype applies only to the format streamsvm"),
         (plain, "m.txt", {"prune": float("nan")}, SettingsError, "prune must be a number of at least 0"),
     ]
     before = sorted(tmp_path.iterdir())

@@ -101,7 +101,7 @@ def test_what_cannot_be_read_in_parts_is_refused(model: Model, tmp_path: Path) -
         ("nan.h5ad", {"y": Y}, ModelError, "groups .* file-backed AnnData; .* obs with label=.*to_memory"),
         ("nan.h5ad", {"layer": "thrice"}, InputError, "X has no layer 'thrice'"),
         ("csc.h5ad", {}, ModelError, r"X is CSC, .* in blocks; pass X.to_memory\(\)"),
-        ("none.h5ad", {}, ModelError, "without the matrix X; name another matrix with layer="),
+        ("none.h5ad", {}, ModelError, "has no matrix X; name another matrix with layer="),
         ("csc.h5ad", {"raw": True}, ModelError, r"X is CSC, .* in blocks; pass X.to_memory\(\)"),
     ]
     for name, options, error, match in refusals:

@@ -157,7 +157,7 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
         *(("a.txt", {option: "y.npy"}, SettingsError, f"{option} does not apply to LIBSVM text")
           for option in ("label", "labels", "layer", "obsm")),
         ("a.npy", {}, InputError, "matrix without labels"),
-        ("a.npy", {"labels": "y.npy", "multilabel": True}, SettingsError, "multilabel determines"),
+        ("a.npy", {"labels": "y.npy", "multilabel": True}, SettingsError, "multilabel applies only to text"),
         ("wide.npz", {}, InputError, "matrix without labels"),
         ("narrow.npy", {"labels": "y.npy"}, StoreError, "narrow.npy has 7 features, but the model has 8"),
         ("wide.npz", {"labels": "y.npy"}, InputError, "wide.npz has 16 features, but the model has 8"),
@@ -165,7 +165,7 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
         ("a.zarr", {"label": "y"}, InputError, "a.zarr is a single array, which has no labels 'y'; specify"),
         ("a.zarr", {"labels": "short.npy"}, InputError, r"has the shape \(59,\), but .* has 60 rows"),
         ("a.zarr", {"labels": "y.npy", "layer": "counts"}, StoreError, "a matrix file has no layers"),
-        ("flat.zarr", {}, StoreError, r"flat.zarr: array X has shape \(60,\), expected two axes"),
+        ("flat.zarr", {}, StoreError, r"flat.zarr: array X has shape \(60,\); it must have two dimensions"),
         ("complex.zarr", {}, StoreError, "does not hold numbers of a supported type"),
         ("absent.txt", {}, InputError, "absent.txt cannot be read: No such file"),
         ("absent.npy", {"labels": "y.npy"}, StoreError, "absent.npy does not exist"),
@@ -233,7 +233,7 @@ def test_a_model_of_hashed_text_scores_texts(
     assert evaluate(model, texts, y).accuracy == evaluate(model, "texts.csv").accuracy == accuracy
     temperature = calibrate(model, "texts.csv").temperature
     assert calibrate(model, texts, y).temperature == pytest.approx(temperature, rel=1e-12)
-    with pytest.raises(ModelError, match=r"X\[1\]: None is not text"):
+    with pytest.raises(ModelError, match=r"X\[1\]: None is not a string"):
         model.predict(["a", None])
     with pytest.raises(InputError, match=r"absent\.csv cannot be read"):
         predict(model, ["texts.csv", "absent.csv"])
@@ -272,7 +272,7 @@ def test_invalid_rows_are_an_error_or_left_out_with_a_warning(folder: Path) -> N
     with pytest.warns(StreamsvmWarning, match=r"invalid rows \(1 in total, first error: bad.txt, line 4"):
         found = evaluate("run", "bad.txt", on_error="skip")
     assert (found.n, found.accuracy) == (len(X), evaluate("run", "a.txt").accuracy)
-    with pytest.raises(SettingsError, match="on_error determines how text and tables are read"):
+    with pytest.raises(SettingsError, match="on_error applies only to text and tables"):
         evaluate("run", "a.zarr", on_error="skip")
     with pytest.raises(SettingsError, match="format must be"):
         predict("run", "a.txt", format="xml")

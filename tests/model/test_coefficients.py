@@ -172,8 +172,8 @@ def rows_folder(tmp_path: Path) -> Path:
 
 
 NO_MATRIX = r"indptr\.npy is damaged: with coef-indices\.npy, it does not describe a matrix"
-NO_ROWS = r"coef-rows\.npy is damaged: it does not list"
-ENTRY = "an entry is missing, or has the wrong type"
+NO_ROWS = r"coef-rows\.npy is damaged: its entries are not features"
+ENTRY = "an entry is missing or has the wrong type"
 
 
 def test_forged_numbers_are_refused(folder: Path, rows_folder: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_record_that_does_not_fit_is_refused(folder: Path, rows_folder: Path) 
         (folder, {"crc32": {"coef-data.npy": 5}}, "data.npy is damaged: its checksum"),
         (folder, {"crc32": {}}, ENTRY),
         (folder, {"n_features": D - 1}, "not an array"),
-        (folder, {"classes": ["a", "b"]}, "does not describe a matrix of 2 classes"),
+        (folder, {"classes": ["a", "b"]}, "does not describe a matrix with 2 classes"),
         (rows_folder, {"layout": "dense"}, "not an array"),
         (rows_folder, {"layout": "csr"}, ENTRY),
         (rows_folder, {"n_features": 19_999}, NO_ROWS),

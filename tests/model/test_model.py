@@ -110,7 +110,7 @@ def test_what_is_no_matrix_of_finite_numbers_is_refused_with_its_place(folder: P
             np.ones(D), np.ones((2, D), complex), [[1.0], [1.0, 2.0]], [np.ones((2, 2)), np.ones((2, 3))],
             np.array([["a"] * D], object), np.array([["a"] * D]),
         )),
-        (np.array([[None] * D], object), "2 axes and the dtype object"),
+        (np.array([[None] * D], object), "2 dimensions and the dtype object"),
         ((np.array([1, 1]), np.array([1.0, 2.0])), "X repeats the index 1"),
         ((np.array([0, D]), np.ones(2)), f"X has the index {D}, but the model has the features 0 to {D - 1}"),
         ((np.array([-1]), np.ones(1)), "X has the index -1"),
@@ -198,7 +198,7 @@ def test_saving_replaces_nothing_but_a_model(tmp_path: Path, folder: Path) -> No
     model = load_model(folder)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("important")
-    with pytest.raises(ModelError, match="mine holds notes, which is not part of a model"):
+    with pytest.raises(ModelError, match="mine contains notes, which is not part of a model"):
         model.save(tmp_path / "mine")
     assert (tmp_path / "mine" / "notes").read_text() == "important"
     for path in (tmp_path / "mine" / "notes", tmp_path / "mine" / "notes" / "model"):
@@ -239,7 +239,7 @@ def test_named_columns_are_matched_in_any_order(named: Path, coef: np.ndarray) -
     with pytest.warns(StreamsvmWarning) as caught:
         model.predict(pd.DataFrame(X, columns=[NAMES[1], *NAMES[1:]]))
     numbered, matched = (str(warning.message) for warning in caught)
-    assert "X: feature names are repeated (1: 'gene 1 ü')" in numbered
+    assert "X: feature names are repeated ('gene 1 ü')" in numbered
     assert "1 data features unknown to the model are ignored ('gene 1 ü-1')" in matched
 
 
@@ -374,7 +374,7 @@ def test_sealed_costs_and_names_that_do_not_fit_are_refused(named: Path) -> None
     for names in (NAMES[1:], [*NAMES[1:], NAMES[1]], [*NAMES[1:], 5], {"a": 1}, ["\ud800"] * D):
         (named / "features.json").write_text(json.dumps(names))
         reseal(named)
-        with pytest.raises(ModelError, match="does not name the features"):
+        with pytest.raises(ModelError, match="names do not match the features"):
             load_model(named)
 
 

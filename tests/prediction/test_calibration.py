@@ -175,7 +175,7 @@ def test_data_that_cannot_calibrate_is_refused_and_changes_nothing(tmp_path: Pat
     before = (folder / format.MODEL_JSON).read_bytes()
     rows = as_rows(X, LABELS)
     cases: list[tuple[Any, Any, type[Exception], str]] = [
-        (X, np.full(N, 99), ModelError, "the model knows no label of the 150 rows"),
+        (X, np.full(N, 99), ModelError, "it knows none of the labels of the 150 rows"),
         (X[:0], [], ModelError, "no rows"),
         ([], None, ModelError, "no rows"),
         (iter([rows]), None, InputError, "an iterator can be read only once"),

@@ -129,7 +129,7 @@ def test_refusals(model: Model, tmp_path: Path) -> None:
     of_accuracy = "unknown must be an accuracy between 0 and 1, such as 0.95, not"
     needs_run = r"without data, .* a run that kept its hold-out rows; .* `fit\(hold_out='1/10'\)`"
     cases: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
-        (predict, "held", {"unknown": 0.9}, ModelError, r"calibrated model; .* `calibrate\(\.\.\.\)`, on"),
+        (predict, "held", {"unknown": 0.9}, ModelError, r"calibrated model.*; .* `calibrate\(\.\.\.\)`, on"),
         (predict, "model", {"unknown": 0.999}, ModelError, "no threshold reaches an accuracy of 0.999"),
         (predict, "model", {"unknown": 0.9, "unknown_label": NAMES[0]}, SettingsError, "must not be a class"),
         *((predict, "model", {"unknown": each}, SettingsError, of_accuracy) for each in (0, 1, True, "0.9")),

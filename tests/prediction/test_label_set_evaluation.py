@@ -116,7 +116,7 @@ def test_what_does_not_apply_is_refused() -> None:
         (several, None, {"tree": tree}, SettingsError, "tree .* because the rows have several"),
         (several, None, {"threshold": 0, "n_labels": 1}, SettingsError, "leave one of them out"),
         (several, None, {"n_labels": 0}, SettingsError, r"n_labels must be a whole number in \[1,"),
-        ([one, several], None, {}, ModelError, "row 121 may have several labels, but"),
+        ([one, several], None, {}, ModelError, "row 121 has a label set; pass label sets"),
         (X, [["c0"]] * (N - 1), {}, InputError, "X has 120 rows, but y has labels for 119"),
         (X, [["c0", "c1", "c0"]] * N, {}, InputError, r"y\[0\] repeats a label; drop it, or pass an"),
         (X, np.full((N, K), np.nan), {}, InputError, r"y\[0, 0\]: nan is neither 0 nor 1"),
@@ -136,7 +136,7 @@ def test_labels_unknown_to_the_model_are_left_out() -> None:
     X, own = make_data(4)
     lists = as_lists(own)
     more = [[*labels, "unknown"] if i % 2 else labels for i, labels in enumerate(lists)]
-    with pytest.warns(StreamsvmWarning, match=r"y: labels unknown to the model are ignored .60 in all rows"):
+    with pytest.warns(StreamsvmWarning, match=r"y: labels unknown to the model are ignored .60 in total"):
         assert evaluate(make_model(), X, more) == evaluate(make_model(), X, lists)
     with (
         pytest.warns(StreamsvmWarning, match="unknown to the model"),

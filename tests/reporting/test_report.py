@@ -140,7 +140,7 @@ def test_an_interrupted_run_has_what_it_reported_and_no_model(stores, tmp_path: 
     passes = [line for line in lines if line["event"] == "pass"]
     assert bool(passes) == (steps > 2)
     assert len(page.table("pass", "rows")) == len(passes or lines)
-    assert page.says("Accuracies of classes need a model")
+    assert page.says("The table of classes needs a model")
     with pytest.raises(ModelError, match="no finished model yet"):
         report(run, tmp_path / "x.html", data=stores[1])
     assert not (tmp_path / "x.html").exists()
@@ -165,7 +165,7 @@ def test_rows_with_several_labels(tmp_path: Path, loss: str, has_table: bool) ->
     if has_table:
         rows = {row["class"]: row["rows"] for row in page.table("class", "recall")}
         assert rows == {"a": "40", "b": "40", "c": "20"}
-    assert page.says("Accuracies of classes need") is not has_table
+    assert page.says("The table of classes needs") is not has_table
     assert float(page.fact("precision").split()[1].rstrip(",")) > 0.5
 
 
@@ -193,7 +193,7 @@ FAULTS: list[tuple[Callable[[Path], object], str, int]] = [
     (lambda run: (run / "metrics.jsonl").unlink(), "metrics.jsonl is cut short", 0),
     (_link, "links are not followed", 0),
     (lambda run: flip(run / "model" / "coef.npy"), "coef.npy", 4),
-    (lambda run: (run.parent / "valid.h5").unlink(), "validation store cannot be scored", 4),
+    (lambda run: (run.parent / "valid.h5").unlink(), "the model cannot be evaluated on", 4),
     (_replace_store, "has changed since", 4),
 ]
 

@@ -44,7 +44,7 @@ def test_other_files_are_never_deleted(store: Path, tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         for name in others:
             (folder / name).write_text("a file of the user")
-            with pytest.raises(RunError, match=rf"holds other files \({name}\)"):
+            with pytest.raises(RunError, match=rf"contains other files \({name}\)"):
                 fit(store, out=folder, passes=1, force=force)
             assert (folder / name).read_text() == "a file of the user"
             (folder / name).unlink()

@@ -17,7 +17,7 @@ from streamsvm.run.directory import RunDir, locked
 from streamsvm.training.trainer import Trainer
 
 LINES = [f"{1 + i % 3} {1 + i % 3}:1 {4 + i % 5}:{i % 7 + 1}\n" for i in range(600)]
-ASIDE = "the older run is in {} until the new run has a model"
+ASIDE = "the older run remains in {} until the new run has a model"
 
 
 @pytest.fixture

@@ -225,7 +225,7 @@ def test_what_cannot_be_trained_is_refused(blobs: tuple[np.ndarray, np.ndarray])
     with pytest.raises(ValueError, match="classes is missing"):
         StreamSVMClassifier().partial_fit(X, y)
     estimator = StreamSVMClassifier().partial_fit(X, y, classes=[0, 1, 2, 3])
-    with pytest.raises(ValueError, match="differ from the classes of the first call"):
+    with pytest.raises(ValueError, match="classes must be those of the first call"):
         estimator.partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="label 7, which"):
         estimator.partial_fit(X, np.full(len(y), 7))

@@ -208,13 +208,13 @@ def test_a_run_resumes_with_an_empty_cache_but_not_with_changed_content(
     in_memory(make_store(tmp_path / "a.zarr", *make_problem(120, 14, 4, seed=1)))
     with pytest.raises(RunError, match=rf"the store {url} has changed since"):
         streamsvm.resume(run, passes=4)
-    with pytest.raises(RunError, match=rf"other data than {url} now has"):
+    with pytest.raises(RunError, match=rf"other data than {url} now contains"):
         streamsvm.fit(url, out=run, valid=valid_url, resume_or_start=True, **options)
 
 
 def test_refusals_come_before_the_address_is_read(tmp_path: Path) -> None:
     absent = "memory://absent.zarr"
-    with pytest.raises(SettingsError, match=f"cache is required for a copy of {absent}; set cache="):
+    with pytest.raises(SettingsError, match=f"cache is required to copy {absent} for a cluster; set cache="):
         streamsvm.fit(absent, out=tmp_path / "run", splits=2, cluster="tcp://127.0.0.1:9")
     with pytest.raises(RunError, match="does not exist"):
         streamsvm.fit(absent, out=tmp_path / "absent/run")

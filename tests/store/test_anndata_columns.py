@@ -167,7 +167,7 @@ REFUSED: list[tuple[anndata.AnnData, dict[str, str], str]] = [
     (with_tags(lambda d: d.astype("i8") * (2**31 + 1)), TAGS, r"row .*: 2147483649 cannot be represented"),
     (with_tags(lambda d: d * (1 + 1e-12)), TAGS, r"row .*: 1\.000000000001 is neither 0 nor 1"),
     (with_tags(sp.csc_matrix), TAGS, r"obsm/tags is CSC.*tocsr.* in Python"),
-    (with_tags(lambda d: np.zeros((120, 2, 2))), TAGS, r"has shape \(120, 2, 2\), expected two axes"),
+    (with_tags(lambda d: np.zeros((120, 2, 2))), TAGS, r"\(120, 2, 2\); it must have two dimensions"),
     (with_tags(lambda d: np.zeros((120, 0))), TAGS, r"the shape \[120, 0\]; expected 120 rows, and a column"),
     *((labelled("csr")[0], {"label": name}, NOWHERE) for name in ("nothing", "../obs", ".", "tags/data")),
 ]

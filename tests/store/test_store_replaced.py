@@ -87,5 +87,5 @@ def test_special_and_oversized_files_are_refused_at_once(tmp_path, soon) -> None
         (tmp_path / "aside").rename(path / place)
     for place in "X/data/zarr.json", "zarr.json":
         os.truncate(path / place, durable.MAX_RECORD_BYTES + 1)
-        with pytest.raises(StoreError, match="134,217,729 bytes, but a record may have at most 134,217,728"):
+        with pytest.raises(StoreError, match="134,217,729 bytes, exceeds the limit of 134,217,728"):
             open_store(path)

@@ -139,13 +139,13 @@ def test_a_run_records_the_choice_and_can_be_repeated(tmp_path: Path) -> None:
     assert record["choice"]["rows"] == N
     best = max(tried, key=lambda each: each["valid_accuracy"])
     assert (settings["transform"], settings["loss"]) == (best["transform"], best["loss"])
-    assert f"{len(tried)} trainings on a sample of {N} rows" in said
+    assert f"{len(tried)} training runs on a sample of {N} rows" in said
     assert f"chosen: loss ww, transform {best['transform']}" in said
     named = {"transform": best["transform"], "loss": best["loss"]}
     streamsvm.fit(store, out=tmp_path / "named", **DOUBLE, **named)
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "named")
     again = succeeds(*command, "--resume-or-start", notes=True)
-    assert ("nothing left to train" in again, "trainings" in again) == (True, False)
+    assert ("nothing left to train" in again, "training runs" in again) == (True, False)
     tuned: Any = streamsvm.tune(store, out=tmp_path / "tuned", C="1", **AUTO)
     choice = json.loads((tmp_path / "tuned" / "run.json").read_text())["choice"]
     assert choice["rows"] == N * 9 // 10  # without the rows that tune measures on
@@ -170,7 +170,7 @@ def test_tune_and_the_estimator_choose_first() -> None:
         (
             streamsvm.fit,
             {"transform": "auto", "stop": stop_after(1)},
-            "stopped during the choice of transform and loss",
+            "stopped while choosing transforms and loss",
         ),
     ],
 )

@@ -100,8 +100,8 @@ def test_a_best_c_at_an_end_is_said_with_values_to_go_on_with(store: Path, tmp_p
     code, shown, err = streamsvm(*small)
     assert code == 0
     further = f"`streamsvm tune {store} --C 0.01,0.1,1,10 --hold-out 1/3 --out {tmp_path / 'small-2'}`"
-    assert f"the best C, 0.01, is the largest value tried; {further}" in err
-    best, trained = shown.index("was measured after 6 passes, including"), "model after 3 passes"
+    assert f"the best C, 0.01, is the largest value tried; continue the search with {further}" in err
+    best, trained = shown.index("was measured after 6 passes, including"), "model took 3 passes"
     assert best < shown.index(trained)
     found = json.loads(streamsvm(*small, "--json").out)
     accuracies = [row["valid_accuracy"] for row in found["tried"]]

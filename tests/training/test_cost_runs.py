@@ -118,8 +118,8 @@ def cut(path: Path) -> None:
 DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda path: flip(path, -3), r"class-costs\.npy is damaged: its checksum"),
     (Path.unlink, r"class-costs\.npy is missing"),
-    (cut, r"the costs are not valid: .*it is not an array"),
-    (lambda path: reweigh(path, class_weights=[1.0]), "the costs are not valid"),
+    (cut, r"the costs in .* are not valid: .*it is not an array"),
+    (lambda path: reweigh(path, class_weights=[1.0]), "the costs in .* are not valid"),
 ]
 
 
@@ -155,7 +155,7 @@ CLASSES_REFUSED = [
     ("0 2\n0 1\n", r"classes\.txt, line 2: the class '0' appears twice"),
     (
         "0 -2\n",
-        r"classes\.txt, line 1: the class '0' has the weight '-2', which is not a number of at least 0",
+        r"classes\.txt, line 1: the class '0' has the weight '-2', which is not a number >= 0",
     ),
     ("0 nan\n", r"line 1: the class '0' has the weight 'nan'"),
     ("0\n", r"line 1: the class '' is not one of the 5 classes"),
@@ -166,10 +166,10 @@ CLASSES_REFUSED = [
 
 
 SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"loss": "logistic", "costs": COSTS}, "loss must be one of .* with margins .*, not 'logistic'"),
+    ({"loss": "logistic", "costs": COSTS}, "loss must be one of .* with margins .*, but is 'logistic'"),
     ({"costs": COSTS, "tree": TREE}, "tree must be left out with costs"),
     ({"class_weight": {"0": "much"}}, "class_weight: the class '0' has the weight 'much'"),
-    ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), but the matrix has 70 rows"),
+    ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\); pass one weight per row \(70\)"),
     ({"sample_weight": np.full(N, np.nan)}, "sample_weight, row 1: the weight nan is invalid; use numbers"),
     ({"sample_weight": np.full(N, -1)}, "sample_weight, row 1: the weight -1"),
     ({"sample_weight": np.zeros(N)}, "all rows have weight 0"),

@@ -119,7 +119,7 @@ def held_rows(hold_out: str, store: ArrayStore) -> Any:
     return part.has(np.arange(store.n_rows))
 
 
-@pytest.mark.filterwarnings("ignore:X. one hold-out value has")
+@pytest.mark.filterwarnings("ignore:X. .* rows share one hold-out value")
 @given(st.lists(st.integers(0, 12), min_size=30, max_size=400), st.integers(2, 12))
 def test_folds_have_whole_groups_and_none_is_empty(drawn: list[int], folds: int) -> None:
     values = np.array([*drawn, 13, 14])
@@ -171,7 +171,7 @@ def test_the_groups_are_said_and_a_run_keeps_to_them(tmp_path: Path) -> None:
         ("store", "other", "a.zarr has no hold-out column 'other'"),
         ("DataFrame", None, "X: row 4.* has no value in the hold-out column"),
         ("DataFrame", "donr", "X has no column 'donr'; it has 'g0'"),
-        ("DataFrame", [1, 2], r"hold_out_by has the shape \(2,\), but X has 420 rows"),
+        ("DataFrame", [1, 2], r"hold_out_by has the shape \(2,\); pass one value per row \(420\)"),
         ("DataFrame", ["a"] * N, "part 2/5 has 0 of the 1 groups to hold out; choose another"),
     ],
 )
@@ -186,9 +186,9 @@ def test_columns_that_are_refused(kind: str, by: Any, message: str, tmp_path: Pa
 def test_divisions_that_are_refused_or_warned_of(tmp_path: Path) -> None:
     with pytest.raises(StreamsvmError, match="part 2/4 has 0 of the 2 groups to hold out"):
         held_rows("2/4", store_of(["a", "b"]))
-    with pytest.raises(StreamsvmError, match="a sequence has two values"):
+    with pytest.raises(StreamsvmError, match="a sequence has two hold-out values"):
         held_rows("1/2", store_of(["a", "a", "b"], np.array([0, 1, 1])))
-    with pytest.warns(StreamsvmWarning, match="one hold-out value has 2 of the 3 rows"):
+    with pytest.warns(StreamsvmWarning, match="2 of the 3 rows share one hold-out value"):
         held_rows("1/2", store_of(["a", "b", "a"], np.arange(3)))
     data, _ = write("store", tmp_path, COUNTS)
     convert([tmp_path / "b.h5ad"], data[1], label="label", force=True)

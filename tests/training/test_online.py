@@ -157,7 +157,7 @@ def test_a_model_that_does_not_fit_the_disk_is_refused_before_training(tmp_path:
     X = sp.csr_array(([1.0, 2.0], ([0, 1], [1, 999_999])), shape=(2, 10**6))
     usage = shutil.disk_usage(tmp_path)._replace(free=8 * 10**6 - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
-    with pytest.raises(PlanError, match="row 2 has the feature 999,999: the weights of 1,000,000 features"):
+    with pytest.raises(PlanError, match="row 2 has the feature 999,999: the weights for 1,000,000 features"):
         online(RowStream(X, ["a", "b"]), out=tmp_path / "run")
     store = make_store(tmp_path / "s.zarr", X, np.arange(2), dtype="float32")
     with pytest.raises(PlanError, match=r"take 7\.6 MiB, .* left; free some space"):

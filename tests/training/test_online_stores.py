@@ -198,7 +198,7 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
         (matrix["data"], {}, InputError, "matrix without labels"),
         (matrix["data"], {"labels": matrix["labels"], "transform": "hash=4"}, SettingsError, "data has none"),
         (text, {"layer": "counts"}, SettingsError, "layer is only for a store"),
-        (np.ones((3, 2)), {}, SettingsError, "a matrix in memory is neither"),
+        (np.ones((3, 2)), {}, SettingsError, "must not be a matrix in memory"),
         (TextSource([text]), {"labels": matrix["labels"]}, SettingsError, "labels is only for a store"),
         (sets, {}, StoreError, "several labels, but online needs one"),
         (store, {"transform": "idf"}, SettingsError, "idf needs statistics of all rows"),

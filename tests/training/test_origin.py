@@ -157,7 +157,7 @@ def test_data_and_settings_that_do_not_go_with_a_model_are_refused(tmp_path: Pat
         (X, labels, {"loss": "chain"}, SettingsError, "from_ must be left out with the loss chain"),
         (X, labels + 7, {}, StoreError, "has none of the model's classes"),
         (cells(X.to_df().add_prefix("g")), labels, {}, FeatureError, "has none of the 4 features"),
-        (X.X, labels, {}, StoreError, "kind of feature names, numbers or columns differs"),
+        (X.X, labels, {}, StoreError, "features are named, numbered or encoded differently"),
     ):
         with pytest.raises(error, match=text):
             fit(data, y, from_=tmp_path / "base", **options)

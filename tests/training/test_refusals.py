@@ -55,7 +55,7 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
         if not refused:
             fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none", dtype="float64")
             continue
-        with pytest.raises(PlanError, match=f"the loss {loss} .* has duals of nearly all classes") as error:
+        with pytest.raises(PlanError, match=f"the loss {loss} .* has duals for nearly all classes") as error:
             fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none", dtype="float64")
         assert "--loss ww" in str(error.value) or "loss='ww'" in str(error.value)
         assert not (tmp_path / "run/run.json").exists()

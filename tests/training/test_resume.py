@@ -85,7 +85,7 @@ def test_a_run_extended_to_three_passes_equals_one_of_three_passes(
         assert model_bytes(tmp_path / "run") != first
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "three")
     assert without_times(metrics_of(tmp_path / "run")) == without_times(metrics_of(tmp_path / "three"))
-    with pytest.raises(RunError, match=r"has made 3 passes, and cannot be shortened to 2$"):
+    with pytest.raises(RunError, match=r"has made 3 full passes and cannot be shortened to 2$"):
         resume(tmp_path / "run", passes=2)
 
 
@@ -101,7 +101,7 @@ def test_a_run_that_was_stopped_can_be_shortened_to_passes_that_have_not_begun(
     done, blocks = divmod(stopped, 5)
     least = done + 1 + (blocks > 0)
     before = (run / "run.json").read_bytes()
-    with pytest.raises(RunError, match=f"made . passes, .* to {least - 1}; use passes={least} or more"):
+    with pytest.raises(RunError, match=f"made . full passes .* to {least - 1}; use passes={least} or more"):
         resume(run, passes=least - 1)
     assert (run / "run.json").read_bytes() == before
     resume(run, passes=least)
@@ -112,7 +112,7 @@ def test_a_run_that_was_stopped_can_be_shortened_to_passes_that_have_not_begun(
 def test_a_run_whose_c_depends_on_its_passes_cannot_be_shortened(tmp_path: Path, store: Path) -> None:
     with pytest.raises(Interrupted):
         fit(store, out=tmp_path / "run", passes=9, stop=stop_after(4), C=4, tol=1e-9)
-    with pytest.raises(RunError, match="depends on the number of passes, which therefore cannot be reduced"):
+    with pytest.raises(RunError, match="cannot be shortened: C depends on the number of passes"):
         resume(tmp_path / "run", passes=6)
 
 
@@ -122,7 +122,7 @@ def test_a_run_without_duals_resumes_but_cannot_be_extended(tmp_path: Path, stor
     assert not list((tmp_path / "whole").glob("duals-*"))
     with pytest.raises(Interrupted):
         fit(store, out=tmp_path / "run", stop=stop_after(3), **options)
-    with pytest.raises(RunError, match="kept no duals"):
+    with pytest.raises(RunError, match="its duals were not kept"):
         resume(tmp_path / "run", passes=2)
     resume(tmp_path / "run")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")

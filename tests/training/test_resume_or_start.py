@@ -110,7 +110,7 @@ def test_other_contents_of_the_same_name_are_refused(folder: Path) -> None:
         (lambda: chosen.write_text("2\n3\n4\n"), "was started with other transforms"),
         (changed_data, "has changed since the run was started"),
         (lambda: weights.write_text("0 3\n"), "was started with other contents of class_weight"),
-        (other_rows, r"was started on other data than .*s\.h5 now has"),
+        (other_rows, r"was started on other data than .*s\.h5 now contains"),
     ):
         kept = shutil.copytree(folder, folder.with_name("kept"))
         change()
@@ -133,7 +133,7 @@ def test_other_folders_and_contradictions_are_refused(folder: Path) -> None:
         fit(folder, force=True)
     (folder / "notes").mkdir()
     (folder / "notes/important").write_text("x")
-    with pytest.raises(RunError, match="holds other files"):
+    with pytest.raises(RunError, match="contains other files"):
         fit(folder, out=folder / "notes")
     with pytest.raises(SettingsError, match="resume_or_start does not apply to a matrix"):
         streamsvm.fit(np.eye(4), LABELS[:4], resume_or_start=True)

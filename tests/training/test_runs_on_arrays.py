@@ -118,7 +118,7 @@ def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
 REFUSED: list[tuple[dict[str, Any], type, str]] = [
     ({"valid_labels": "y.npy"}, SettingsError, "valid_labels has no effect without valid"),
     ({"valid": "X.npy"}, StoreError, "matrix without labels; specify the labels with valid_labels="),
-    ({"weights": "short.npy"}, InputError, r"has the shape \(2999,\), but the matrix has 3,000 rows"),
+    ({"weights": "short.npy"}, InputError, r"has the shape \(2999,\); pass one weight per row \(3,000\)"),
     ({"weights": "less.npy"}, InputError, "row 2: the weight -1.0 is invalid; use numbers >= 0"),
     ({"weights": "nan.npy"}, InputError, "row 1: the weight nan"),
     ({"weights": "w"}, InputError, "w has values that are not numbers"),

@@ -134,7 +134,7 @@ def test_a_search_shows_its_progress_and_can_be_stopped(tmp_path: Path) -> None:
         shown.append((stage, done, total))
 
     for n in range(8):
-        with pytest.raises(Interrupted, match="during the choice of C, before the training began"):
+        with pytest.raises(Interrupted, match="while choosing C, before training began"):
             streamsvm.fit(**given, out=tmp_path / "run", stop=stop_after(n))
         assert not (tmp_path / "run").exists()
     streamsvm.fit(**given, out=tmp_path / "run", progress=progress)

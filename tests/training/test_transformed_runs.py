@@ -134,7 +134,7 @@ def test_a_run_that_stops_at_a_commit_resumes_to_the_same_bytes(
 
 
 def test_a_stop_while_statistics_are_gathered_leaves_no_run(tmp_path: Path, store: Path) -> None:
-    with pytest.raises(Interrupted, match="before the training began"):
+    with pytest.raises(Interrupted, match="before training began"):
         fit(store, out=tmp_path / "run", transform="idf", stop=lambda: True)
     assert not (tmp_path / "run").exists()
 

@@ -220,12 +220,12 @@ def test_what_does_not_apply_is_refused_in_one_line(tmp_path: Path, data: Path) 
     stream, out = TextSource([tmp_path / "a.txt"]), tmp_path / "run"
     partial_fit = StreamSVMClassifier(transforms="fourier=8").partial_fit
     cases: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
-        (fit, (wide, y), {"transform": "fourier=8"}, "1 to 4,096 features, but the data has 4,400; text"),
+        (fit, (wide, y), {"transform": "fourier=8"}, "1 to 4,096 features, but the data has 4,400; leave"),
         (
             fit,
             (0 * X, y),
             {"transform": "fourier=8"},
-            "because all 200 sampled pairs of rows are equal; set it",
+            "because the rows of all 200 sampled pairs are equal; set it",
         ),
         (streamsvm.online, (data,), {"transform": "fourier=8", "out": out}, "fourier needs gamma if"),
         (partial_fit, (X, y, range(K)), {}, "fourier needs gamma if"),

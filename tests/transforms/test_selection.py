@@ -64,7 +64,7 @@ def test_a_file_numbers_features_that_have_no_names(tmp_path: Path, X: sp.csr_ar
 @pytest.mark.parametrize(
     ("text", "names", "message"),
     [
-        ("gene1\n", None, "lists 'gene1', but features of the data have no names; list feature numbers"),
+        ("gene1\n", None, "lists 'gene1', but the features have no names; list feature numbers"),
         ("x\n", NAMES, "lists no feature of the data (its first entry is 'x')"),
         ("", NAMES, "lists no feature of the data"),
         (None, NAMES, "cannot be read: No such file"),

@@ -53,7 +53,7 @@ REFUSED = [
     ("zzz", "there is no transform 'zzz'; the transforms are counts, normalize, log1p"),
     *((f"fourier{text}", f"'fourier{text}' must be fourier=D[:gamma=x]")
       for text in ("", "=0", "=2000000", "=8:gama=1", "=8:gamma=0", "=8:gamma", "=8:gamma=")),
-    *((text, "fourier must be last, without bias")
+    *((text, "fourier must be last, and cannot be combined with bias")
       for text in ("fourier=8,l2", "fourier=8,bias", "bias,fourier=8", "fourier=8,fourier=8")),
     ("", "there is no transform ''"),
     ("log1p,", "there is no transform ''"),
@@ -61,7 +61,7 @@ REFUSED = [
     ("l2,counts", "counts must be first"),
     ("idf,hash=4", "hash must come before idf"),
     ("hash=4,hash=5", "hash can be applied only once"),
-    (",".join(["l2"] * 17), "at most 16 are allowed, not 17"),
+    (",".join(["l2"] * 17), "at most 16 transforms are allowed, but 17 are set"),
 ]  # fmt: skip
 
 

@@ -154,7 +154,7 @@ def test_a_value_below_0_is_an_error_that_names_the_row(step: str, counts: sp.cs
     X = counts.copy()
     X.data[X.indptr[90] + 2] = -2
     with pytest.raises(
-        InputError, match=f"where: row 1091 has the value -2, but {step} does not allow values below 0"
+        InputError, match=f"where: row 1091 has the value -2, but {step} does not accept negative values"
     ):
         apply(fitted("l2", counts)[:0] + parse_transforms(step), rows_of(X), where="where", first=1000)
 

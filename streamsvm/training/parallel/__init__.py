@@ -1,4 +1,4 @@
 """Training on several cores or machines.
 
-The number and kind of splits are settings of a run. The number of workers changes no byte of its model.
+The number and kind of splits are settings, which affect the model. The number of workers does not affect it.
 """

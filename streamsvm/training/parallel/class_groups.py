@@ -1,4 +1,4 @@
-"""Groups of classes, each with its own columns of the weights, and the schedule of their pairs."""
+"""Divide the classes into groups with separate weight columns, and schedule pairs of groups."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from streamsvm.kernels.weights import padded_classes
 
 
 class ClassGroups(NamedTuple):
-    """Groups of consecutive classes. The columns of each group start at a vector, and so at a cache line.
+    """Groups of consecutive classes. The weight columns of each group start at a cache line.
 
-    Therefore threads that update different groups never write to the same cache line.
+    Therefore, threads that update different groups never write to the same cache line.
     """
 
     # (n_groups, 3) int64: first column of each group, end of its classes, end of its padding
@@ -27,10 +27,10 @@ class ClassGroups(NamedTuple):
 
 
 def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGroups:
-    """Divide the classes into groups of about equal cost; `counts` has the number of rows of each class.
+    """Divide the classes into groups of about equal cost; `counts` is the number of rows of each class.
 
-    A pair of groups visits the rows of its classes over the columns of its classes. So the cost of a class is
-    its fraction of all rows plus its fraction of all classes.
+    For a pair of groups, the rows of its classes are visited over the columns of its classes. The cost of a
+    class is therefore its fraction of all rows plus its fraction of all classes.
     """
     k = len(counts)
     cost = counts / max(counts.sum(), 1) + 1.0 / k
@@ -49,16 +49,15 @@ def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGr
 
 
 def in_columns(rows: Rows, groups: ClassGroups) -> Rows:
-    """Replace the labels of rows by columns of the weights."""
+    """Return the rows with their labels replaced by weight columns."""
     labels = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
     return rows._replace(labels=labels)
 
 
 def tournament_rounds(n_groups: int) -> list[list[tuple[int, int]]]:
-    """Schedule a tournament of an even number of groups, in which every pair meets in exactly one round.
+    """Return the rounds of a tournament of an even number of groups, in which each pair meets once.
 
-    This is the circle method. Alber et al. 2017, Algorithm 5, as printed, omits some pairs and repeats
-    others.
+    This is the circle method. Algorithm 5 of Alber et al. 2017 omits some pairs and repeats others.
     """
     circle = list(range(n_groups))
     rounds = []

@@ -1,9 +1,9 @@
-"""Training split by classes: pairs of groups of classes are solved at the same time.
+"""Training split by classes, which solves several pairs of class groups at the same time.
 
-A visit solves the block problem of a row over the classes of two groups. Pairs without a common group share
-no weights, so solving them in parallel gives the same result as solving them in sequence (Alber et al. 2017,
-with exact blocks). In a block of rows, each group meets every other group once. A pair of groups visits the
-rows whose true class is in one of the two groups.
+A visit solves the block problem of a row over the classes of two groups. Pairs that have no group in common
+share no weights, so solving them in parallel gives the same result as solving them in sequence (Alber et al.
+2017, with exact blocks). In a block of rows, each group is paired with every other group once. For a pair of
+groups, the rows whose true class is in one of the two groups are visited.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Rounds = list[tuple[int, list[tuple[int, int]]]]  # round numbers in the block, 
 
 
 class ClassRounds(SplitVisits):
-    """Visits of classes in two groups for each split; as many pairs of groups as splits are solved at a time.
+    """Visits split by classes. There are two groups per split, and one pair per split is solved at a time.
 
-    Labels and ids of duals are weight columns here. Padding columns between groups belong to no class.
+    Labels and the ids of duals are weight columns here. Padding columns between groups belong to no class.
     """
 
     def learn(
@@ -103,10 +103,10 @@ def visit_pair(
     weights: Weights,
     shifts: Sequence[int] = (0, 0),
 ) -> tuple[DualLists, np.ndarray]:
-    """Visit the rows of two groups over the classes of the two groups; return new duals and the tally.
+    """Visit the rows of two groups over the classes of these groups; return the new duals and the tally.
 
-    Labels of the rows are columns of `weights`. `shifts` has for each group the offset from columns of all
-    weights to columns of `weights`.
+    Labels of the rows are columns of `weights`. `shifts` contains, for each group, the offset to add to
+    columns of all weights to get columns of `weights`.
     """
     assert spec.groups is not None
     ranges = spec.groups.ranges[list(pair)] + np.array(shifts)[:, None]
@@ -120,7 +120,7 @@ def visit_pair(
     old = joined([_group_duals(lists, g, pair, shifts) for g in pair]).in_block(rows.n_rows)
     place = Place(turn.pass_number, number, turn.read_work * (turn.number == 0))
     new = visitor.visit(rows, order, old, Target(problem, weights, tally), place)
-    places = np.full(weights.current.shape[1], -1)  # position in `pair` of each column's group
+    places = np.full(weights.current.shape[1], -1)  # position in `pair` of the group of each column
     for at, (begin, _, end) in enumerate(ranges):
         places[begin:end] = at
     new_duals = joined(new).in_block(rows.n_rows)
@@ -133,7 +133,7 @@ def visit_pair(
 
 
 def _rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
-    """Return the ascending row numbers of each group; labels are columns of all weights."""
+    """Return the ascending row numbers of each group. Labels must be columns of all weights."""
     group_of_row = groups.groups[rows.labels]
     order = np.argsort(group_of_row, kind="stable").astype(np.int32)
     ends = np.searchsorted(group_of_row[order], np.arange(len(groups.ranges) + 1)).tolist()
@@ -151,7 +151,7 @@ class BlockDuals:
         self._groups = range(n_groups)
 
     def parts(self) -> Iterator[RowDuals]:
-        """Yield, for each group, all duals of the group's rows."""
+        """Yield all duals of the rows of each group."""
         for g in self._groups:
             if len(self.lists[g, g].rows):
                 yield _group_duals(self.lists, g, self._groups, [0] * len(self._groups))

@@ -1,9 +1,9 @@
-"""Training split by rows: each part of a block is visited separately, and the steps are added.
+"""Training split by rows, which visits the parts of a block separately and adds their updates.
 
-This is CoCoA+ (Ma et al. 2015). A block has S parts, one for each split, which start with the same weights.
-Each part solves its own problem, in which a step Δw of the weights counts as S Δw. The sum of all steps then
-raises the dual objective by at least the sum of the gains in the S problems. In a round, each part visits
-half of its rows, and makes inner passes over them.
+This is CoCoA+ (Ma et al. 2015). A block has S parts, one per split, which all start with the same weights.
+Each part solves its own problem, in which a change Δw of the weights counts as S Δw. Adding all changes then
+raises the dual objective by at least the sum of the gains in the S problems. In a round, half of the rows of
+each part are visited, followed by inner passes over these rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
 
-ROUNDS = 2  # rounds of a block; the average can begin between them
+ROUNDS = 2  # rounds per block; the average can begin between them
 _MAX_SUMS = 8
 _VALUES_PER_SUM = 1 << 18  # values to add for each sum that runs in parallel
 
@@ -37,8 +37,6 @@ TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # rows of duals are row numbe
 
 
 class _Part(NamedTuple):
-    """Part of a block for one split."""
-
     begin: int
     rows: Rows
     features: np.ndarray  # (m,) int64: features of the rows, ascending
@@ -47,9 +45,9 @@ class _Part(NamedTuple):
 
 
 def rows_after(rounds: int, n_rows: Any) -> Any:
-    """Return how many of the `n_rows` rows of a part are visited after `rounds` rounds.
+    """Return how many of the `n_rows` rows of a part have been visited after `rounds` rounds.
 
-    The number is rounded up, so the average can begin halfway through a pass over a single block.
+    The number is rounded up, so that the average can begin halfway through a pass over a single block.
     """
     return -(-n_rows * rounds // ROUNDS)
 
@@ -64,7 +62,7 @@ def visit_part(
     old: OldDuals,
     weights: Weights,
 ) -> TallyAndDuals:
-    """Visit the rows of one round in the part of `split`, which starts at row `first` of the block."""
+    """Visit the rows of one round in the part of a block for `split`, which starts at row `first`."""
     settings = spec.settings
     splits, piece = settings.splits, turn.block * settings.splits + split
     order = turn.permute(rows.n_rows, settings.seed, turn.pass_number, piece, 0)
@@ -80,7 +78,7 @@ def visit_part(
 
 
 def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
-    """Add the rows ``features[i]`` of each ``moved[i]`` into ``moved[0]``; return the features of the sum.
+    """Add the rows ``features[i]`` of each ``moved[i]`` to ``moved[0]``; return the features of the sum.
 
     The other arrays are overwritten. A binary tree makes the sums independent of the number of workers.
     """
@@ -96,7 +94,7 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
 
 
 class RowRounds(SplitVisits):
-    """Visits of the parts of each block at the same time, one part for each split."""
+    """Visits split by rows: the parts of each block, one per split, are visited at the same time."""
 
     @functools.cached_property
     def _split_weights(self) -> list[Weights]:
@@ -141,7 +139,7 @@ class RowRounds(SplitVisits):
         return _Part(begin, rows, features, old.span(begin, end), weights[split])
 
     def _visit_part(self, turn: Turn, parts: list[_Part], split: int) -> TallyAndDuals:
-        """Visit the rows of a part on a private copy of the weights; afterwards the copy holds the change."""
+        """Visit the rows of a part with a private copy of the weights, which then contains their change."""
         begin, rows, features, old, private = parts[split]
         current = self.learner.storage.weights.current
         copy_rows(features, current, private.current)

@@ -1,4 +1,4 @@
-"""Base class of split visits, with the worker threads and parallel scoring."""
+"""Base class of visits that are divided among threads, with parallel scoring."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Visitor, VisitPlan
 
-SCORED_PARTS = 16  # parts for scoring a block; sums are added in a fixed order for any number of workers
+SCORED_PARTS = 16  # parts of a block that are scored in parallel; their sums are added in a fixed order
 
 
 class Turn(NamedTuple):
-    """One round of visits to a block: of some pairs of class groups, or of half of each part of the rows."""
+    """One round of visits in a block, to some pairs of class groups or to half of the rows of each part."""
 
     pass_number: int
     block: int
@@ -42,9 +42,9 @@ class Turn(NamedTuple):
 
 
 class SplitVisits(Visits):
-    """Visits divided among threads; they cannot estimate a progressive accuracy.
+    """Base class of visits that are divided among threads; they cannot measure progressive accuracy.
 
-    `plan` describes the duals and rows of a block. Each worker has room for one split.
+    `plan` describes the duals and rows of a block. Each worker allocates buffers for one split.
     """
 
     progressive = False
@@ -88,7 +88,7 @@ class SplitVisits(Visits):
 
 
 def new_weights(spec: Spec, n_features: int, columns: int, *, averaging: bool) -> Weights:
-    """Make zero weights for visits, with their average if `averaging`."""
+    """Allocate zero weights for visits, with their average if `averaging` is True."""
     shape = n_features, columns
     average = map_array(None, shape if averaging else (0, columns), spec.dtype)
     time_unit = spec.time_unit if averaging else np.inf

@@ -1,4 +1,4 @@
-"""Choice of how to split a training: by classes or by rows."""
+"""Decide how to split training: by classes or by rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.training.parallel.class_groups import group_classes
 
 
 def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> Settings:
-    """Return the settings with "auto" ``split`` resolved; raise `SettingsError` for an impossible split."""
+    """Resolve an automatic split, and return the settings; raise `SettingsError` if a split is impossible."""
     if settings.splits == 1:
         return settings
     if settings.split == AUTO:
@@ -27,7 +27,7 @@ def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bo
 
 
 def _obstacle(settings: Settings, n_classes: int, *, multilabel: bool) -> str | None:
-    """Return why the classes cannot be split; None if they can."""
+    """Return the reason why classes cannot be split, or None if they can."""
     if not get_loss(settings.loss).class_splits:
         return f"the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
@@ -48,7 +48,7 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
     dtype = np.dtype(settings.dtype)
     columns = group_classes(class_counts, 2 * splits, dtype).n_columns
     work = (2 * splits - 1) / splits**2 * columns / padded_classes(k, dtype)
-    reason = f"with {k:,} classes in {2 * splits} groups each worker does {work:.2f} of one core's work"
+    reason = f"with {k:,} classes in {2 * splits} groups, each worker does {work:.2f} of one core's work"
     return work >= 1, reason
 
 
@@ -61,4 +61,4 @@ def check_splits(splits: int) -> None:
     """Raise `SettingsError` if there is only one split, which a cluster cannot distribute."""
     if splits == 1:
         remedy = Remedy("set {} to 2 or more", Option("splits"))
-        raise wrong_setting("cluster", "has nothing to distribute in a run of one split", remedy)
+        raise wrong_setting("cluster", "has nothing to distribute in a run with one split", remedy)

@@ -171,7 +171,7 @@ def test_auto_splits_classes_if_that_is_less_work(tmp_path: Path, store: Path) -
     many = make_store(tmp_path / "a.h5", *make_problem(4000, D, 200))
     found = plan(many, splits=2)
     assert (found["split"], found["splits"]) == ("classes", 2)
-    assert found["split_reason"].startswith("with 200 classes in 4 groups each worker does 0.")
+    assert found["split_reason"].startswith("with 200 classes in 4 groups, each worker does 0.")
     found = plan(store, splits=2)  # 4 groups have 4 vectors of columns, where all classes have one
     assert (found["split"], found["split_reason"][-28:]) == ("rows", "does 3.00 of one core's work")
     assert plan(store, splits=2, split="classes")["split_reason"] == "as requested"
