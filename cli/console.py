@@ -149,7 +149,7 @@ class EventTable:
         elif event["event"] == "candidate":
             self.console.say(f"{event['valid_accuracy']:8.4f}  loss {event['loss']:4}  {event['transform']}")
         elif event["event"] == "chosen":
-            why = ", because no candidate is better by more than one standard error" * event["default"]
+            why = ", because no other candidate is better by more than one standard error" * event["default"]
             self.console.say(f"chosen: loss {event['loss']}, transform {event['transform']}{why}")
 
     def line(self, event: dict[str, Any], end: str = "") -> None:

@@ -16,7 +16,7 @@ _COUNTS = {  # noun, and what happened to the items
     "explicit_zeros": ("explicit zero", "dropped"),
     "qids": ("qid field", "ignored"),
     "unseen_features": ("value", "of unseen features dropped"),
-    "unlabelled": ("row", "without a label left out"),
+    "unlabelled": ("row", "left out for lack of a label"),
     "missing_values": ("missing number", "replaced"),
     "unseen_values": ("value", "of unseen categories dropped"),
     "unseen_labels": ("row", "with unseen labels kept, and counted as wrong"),

@@ -16,7 +16,7 @@ from streamsvm.settings.converting import ConvertSettings
 from streamsvm.settings.field import declared
 
 _OPTIONS = {
-    "out": Option(checks.PATH, ..., "Store to write: .zarr, or .h5 / .h5ad.", letter="o"),
+    "out": Option(checks.PATH, ..., "Store to write: .zarr, .h5 or .h5ad.", letter="o"),
     "force": FORCE,
 }
 

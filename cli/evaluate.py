@@ -84,7 +84,7 @@ def evaluate(
         raise wrong_setting("confusion", "applies only to rows with one label; leave it out for this data")
     console.say(f"{'rows':>18}  {result.n:,}")
     if getattr(result, "unlabelled", 0):
-        console.say(f"{'':>18}  {count(result.unlabelled, 'row')} without a label left out")
+        console.say(f"{'':>18}  {count(result.unlabelled, 'row')} left out for lack of a label")
     for name, value in vars(result).items():
         for k, number in value.items() if isinstance(value, dict) else [("", value)]:
             if isinstance(number, float) and (name, k) not in (("top_k", 1), ("threshold", "")):

@@ -63,7 +63,7 @@ def fit(
 
     Example: streamsvm fit train.txt --valid test.txt --out run
 
-    Text and tables are first converted to a store in the run. Stores, AnnData and dense matrices are read in
+    Text and tables are first converted to a store in --out. Stores, AnnData and dense matrices are read in
     place. Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
 
     The gap is (primal - dual) / primal, with ~ if it is estimated. The objective exceeds its optimum by at
@@ -102,7 +102,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
     if plan["transform"] not in (None, "none"):
         console.say(f"transform {plan['transform']} (--transform none leaves it out)")
     if plan["unlabelled_rows"]:
-        console.say(f"{count(plan['unlabelled_rows'], 'row')} without a label left out")
+        console.say(f"{count(plan['unlabelled_rows'], 'row')} left out for lack of a label")
     if plan["held_out"]:
         console.say(plan["held_out"])
     if plan["slice_rows"]:
@@ -129,7 +129,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
 
 
 class FitReporter(EventTable):
-    """Reporter for a fit, which prints a line about the model after each pass."""
+    """Print a line about the model after each pass of a fit."""
 
     COLUMNS = (
         ("pass", 4, "pass", "d"),
@@ -185,7 +185,7 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
         )
     averaged = ", the average over the last half pass" if result.averaged else ""
     console.say(f"model: {result.model}{averaged}")
-    if result.valid_accuracy is not None and result.checkpoints:  # else it may be from other data
+    if result.valid_accuracy is not None and result.checkpoints:  # else it may be from an earlier `valid`
         valid, part = result.settings["valid"], result.settings["hold_out"]
         sources = names_of_files(RunDir(Path(result.model).parent).read_settings()).get("valid", [valid])
         what = f"hold-out {part}" if valid is None else os.path.basename(sources[0])

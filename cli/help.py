@@ -12,7 +12,7 @@ _HEADINGS = (
     "Arguments", "Most used", "Run", "Model", "Training", "Weights and costs", "Labels", "Features",
     "Text columns", "Rows", "Computing", "Several cores", "Fine tuning", "Options",
 )  # fmt: skip
-# Most used options of commands with many options, in their order in the help. -h only names the others.
+# Most used options of commands with many options, in their order in the help. -h lists the others by name.
 _FIRST = {
     "convert": "out label labels weights like shuffle text n_features on_error memory force",
     "fit": "out valid passes tol C hold_out hold_out_by label text drop memory force loss transform",

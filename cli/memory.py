@@ -13,7 +13,7 @@ def return_freed_memory(min_bytes: int = 2**20, kept_bytes: int | None = None) -
     """Make the allocator return freed arrays of at least `min_bytes` to the system at once.
 
     By default, glibc allocates arrays of up to 32 MB in heaps, which fragment. A fit with --memory 100M then
-    takes at least 209 MB, instead of 140 MB with this setting. Each heap keeps up to `kept_bytes` free.
+    takes at least 209 MB instead of 140 MB. If `kept_bytes` is set, each heap keeps up to that much free.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library

@@ -66,7 +66,7 @@ def online(
 
     Example: streamsvm online train.libsvm --out run --classes ham,spam
 
-    The label of each row is predicted before the model learns from the row, in the order of the input. Text
+    Rows are processed in input order. The label of a row is predicted before the model learns from it. Text
     may contain new classes and features in any row. If the input is sorted by label, shuffle it first.
     """
     import streamsvm
@@ -103,7 +103,7 @@ def online(
 
 
 def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return `TextSource` arguments that match the data of `like`, and add its feature hash to `settings`."""
+    """Return `TextSource` arguments that match `like`; add its feature hash, if any, to `settings`."""
     from streamsvm.inputs.schema import read_schema
 
     schema = read_schema(like)
@@ -116,12 +116,12 @@ def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]
         settings["transform"] = f"{hashed},{TRANSFORM}"
     elif hashed not in settings["transform"].split(","):
         remedy = Remedy("use {}, or leave out the transform", errors.Option("transform", hashed))
-        raise InputError(f"{like} has a different feature hash", remedy=remedy)
+        raise InputError(f"{like} hashes features with {hashed}, unlike the transform", remedy=remedy)
     return result
 
 
 def parse_classes(text: str) -> list[str]:
-    """Return class labels in class order, from a file (separated by white space) or comma-separated list."""
+    """Return class labels in class order, from a file (separated by whitespace) or a comma-separated list."""
     from streamsvm.base.label_values import class_order
 
     labels = [label.strip() for label in text.split(",")]
@@ -136,7 +136,7 @@ def parse_classes(text: str) -> list[str]:
 
 
 class OnlineReporter(EventTable):
-    """Reporter for an online run, which prints a line each time the number of rows has doubled."""
+    """Print a line each time the number of rows of an online run has doubled."""
 
     COLUMNS = (
         ("rows", 13, "rows", ",d"),

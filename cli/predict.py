@@ -29,8 +29,8 @@ _OPTIONS = {
     ),
     "unknown": Option(
         checks.ACCURACY, None,
-        "Required accuracy, such as 0.95. A row is labelled as unknown if its probability is below the one "
-        "from which held-out rows reached this accuracy. The model must be calibrated.",
+        "Required accuracy, such as 0.95. A row is labelled as unknown if its probability is below the "
+        "threshold at which held-out rows reached this accuracy. The model must be calibrated.",
     ),
     "unknown_label": Option(checks.TEXT, "unknown", "Label for unknown rows."),
     "scores": Option(checks.FLAG, False, "Write the score after each label."),

@@ -33,8 +33,8 @@ def tune(
 
     Example: streamsvm tune train.txt --out run --C 2^-6:2^3
 
-    A single run tries all values of C, each time starting from the solution for the previous value. Accuracy
-    is measured with averaged weights on held-out rows. After an interruption, repeat the command to continue.
+    Each run tries all values of C and, if the loss allows it, starts each from the solution for the previous
+    one. Accuracy is measured on held-out rows. After an interruption, repeat the command to continue.
     """
     import streamsvm
 
@@ -43,18 +43,18 @@ def tune(
             data, report=TuneReporter(console), progress=console.progress, stop=stop, **settings
         )
     chosen = ", ".join(filter(None, (f"C {result.C:.4g}", differing({"settings": result.settings}))))
-    console.say(f"chosen as the best of {count(len(result.tried), 'setting')}: {chosen}")
+    console.say(f"chosen as the best of {count(len(result.tried), 'candidate')}: {chosen}")
     tried, made = (count(n, "pass") for n in (result.valid_passes, result.result.passes))
     console.say(
         f"accuracy {result.valid_accuracy:.4f} was measured after {tried}, including those with smaller C"
-        f"{'' if settings['valid'] else ', on rows left out of them'}; the model took {made} over all rows:"
+        f"{'' if settings['valid'] else ', on held-out rows'}; the model took {made} over all rows:"
     )
     finish(console, result.result, is_end=False)
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))
 
 
 class TuneReporter(EventTable):
-    """Reporter for a search, which prints a line for each setting, or for each pass of a single run."""
+    """Print a line for each combination of settings, or, if the search is a single run, for each pass."""
 
     COLUMNS = (
         ("C", 11, "C", ".4g"),

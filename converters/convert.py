@@ -137,10 +137,10 @@ def convert(
     dense store if most values are non-zero and it has at most 2**18 features. All other data becomes CSR.
 
     The classes and the number of features are known only at the end of the input. Until then, rows are kept
-    in a hidden folder next to `out`, or in memory if they are few. The store is written in the same folder,
-    and renamed to `out` once it is complete and durable. The disk needs free space for 8 bytes per value (12
-    for float64), 20 bytes per row, and the store itself. If a conversion fails, it leaves no files. If it is
-    killed, it leaves no valid store, and the next conversion to `out` deletes its files.
+    in a hidden folder next to `out`, or in memory if there are only a few. The store is written in this
+    folder, and moved to `out` once it is complete and durable. The disk needs free space for 8 bytes per
+    value (12 for float64), 20 bytes per row, and the store itself. If a conversion fails, it leaves no files.
+    If it is killed, it leaves no valid store, and the next conversion to `out` deletes its files.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def convert(
     ModelError
         If `like` is a run or a model that cannot be read.
     PlanError
-        If `memory` is too small. The attribute `needed_memory` is a sufficient amount in bytes, or None.
+        If `memory` is too small; `needed_memory` is a sufficient amount in bytes, or None if it is unknown.
     SettingsError
         If a setting is not valid, or does not apply to this kind of file.
     """
@@ -336,7 +336,7 @@ def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:
     for path in inputs:
         resolved = Path(path).resolve()
         if str(path) != "-" and out.resolve() in (resolved, *resolved.parents):
-            raise InputError(f"{path} is both input and output; choose another output")
+            raise InputError(f"{path} is both input and output; choose a different output")
 
 
 def _check_out(out: Path, force: bool) -> None:

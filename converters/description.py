@@ -1,4 +1,4 @@
-"""Describe text files and tables, which have to be read completely for this."""
+"""Describe text files and tables, which requires reading them completely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.store.kinds import TABLES, TO_FILE
 
 
 def describe(path: Path, kind: str, label: str | None, progress: Progress | None) -> dict[str, Any]:
-    """Return the numbers of rows, features, values and classes in a text file or table, and its classes.
+    """Return the numbers of rows, features, values and classes in a text file or table, and the classes.
 
     For a table without `label`, return only `n`, the number of rows, and `columns`, the names of the columns.
     Raises `InputError` if the file is malformed or has no rows.

@@ -1,8 +1,8 @@
 """External shuffle: write rows to disk, and read them back in random or original order.
 
 Rows are distributed over buckets by the leading bits of their sort keys. Each bucket is then loaded, sorted
-and yielded. A bucket that exceeds the memory limit is first split by the next bits of the keys. A single
-bucket stays in memory until it exceeds the limit.
+and yielded. A bucket that exceeds the memory limit is first split by the next bits of the keys. If there
+is only one bucket, its rows stay in memory until they exceed the limit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _MAX_LEVEL_BITS = 6  # at most 64 buckets per level, so that each write stays la
 
 
 class ExternalShuffle:
-    """On-disk sorter of rows by their sort keys, which `waiting_rows` defines.
+    """Sort rows on disk by the keys that `waiting_rows` defines.
 
     Call `append` inside the context manager, and `drain` after it. All rows must be CSR, or all must be
-    dense. The number of buckets is at most 64. It is determined by `expected`, the total size of the rows in
-    bytes, if it is known. The keys of all rows must have the same first `used_bits` bits.
+    dense. There are at most 64 buckets, and fewer if `expected`, the total size of the rows in bytes, is
+    known and small. The keys of all rows must have the same first `used_bits` bits.
     """
 
     def __init__(

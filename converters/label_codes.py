@@ -47,7 +47,7 @@ class LabelCodes:
     missing : set of str
         Strings that stand for a missing label, unless they are in `classes`.
     name : callable
-        Function that returns the name of the class for a label string. Several strings may have the same
+        Function that maps a label string to the name of its class. Several strings may map to the same
         name.
     """
 

@@ -129,8 +129,8 @@ class TextSource:
         Raises
         ------
         InputError
-            If the text is malformed, or if the text before `place` has changed. If the source was made
-            without `classes`, also if the first label is a whole number and a later label is not.
+            If the text is malformed; if the text before `place` has changed; or if the source was made
+            without `classes`, the first label is a whole number, and a later label is not.
         PlanError
             If a line or the set of labels does not fit in memory.
         """

@@ -1,7 +1,7 @@
 """Keep rows on disk until they are sorted, in buckets: files of rows whose keys share their first bits.
 
-The sort key of a row is a hash of (seed, row number). To keep groups together, the key is instead a hash of
-(seed, group), and the rows of a group stay in the order of their numbers. Without a seed, the key is the row
+The sort key of a row is a hash of (seed, row number). If groups are kept together, it is a hash of (seed,
+group), and the rows of a group stay in the order of their numbers. If there is no seed, the key is the row
 number.
 """
 
@@ -36,7 +36,7 @@ _PREFETCH_ROWS = 8
 
 @dataclass
 class Bucket:
-    """File of rows whose keys share their first bits. A bucket without rows has no file.
+    """File of rows whose keys share their first bits. An empty bucket has no file.
 
     `n_labels` is the total length of the label lists. `index_size` is the size of the largest index dtype in
     bytes, or 0 for dense rows. If `smallest_group` equals `largest_group`, the bucket cannot be split.
@@ -95,9 +95,9 @@ class WaitingRows:
     ) -> Iterator[Rows]:
         """Yield the rows of `batches` in the order of their keys, without norms.
 
-        If rows with several keys are shuffled, they must be in one batch. `base` is subtracted from all
-        indices, which get the dtype `index_dtype`. Each yielded batch uses the arrays in the next item of
-        `buffers`.
+        If `seed` is set, `batches` must be a single batch, unless all rows have the same key. `base` is
+        subtracted from all indices, which get the dtype `index_dtype`. Each yielded batch uses the arrays in
+        the next item of `buffers`.
         """
         for rows in batches:
             if self.seed is None:

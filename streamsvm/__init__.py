@@ -1,4 +1,4 @@
-"""Train linear multi-class SVMs exactly, on data larger than memory, in a few passes over the disk.
+"""Train linear multi-class SVMs exactly, in a few passes over data that may be larger than memory.
 
     from streamsvm import evaluate, fit, load_model, resume
 

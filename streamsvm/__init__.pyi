@@ -120,16 +120,16 @@ def fit(
         Path of a store made by `convert`, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
         Parquet or Arrow; see `open_store`). With several paths, features are matched by name. Other files,
         such as LIBSVM text and tables, are first converted to a store in the run directory, as is `valid`. If
-        the conversion is stopped, the same call starts it again. Data in memory can be a matrix, as for
+        the conversion is stopped, the same call restarts it. Data in memory can be a matrix, as for
         `Model.predict`, or a list of text documents, whose n-grams are hashed (see `analyzer`, `ngrams` and
         `bits`; extra ``text``). Each value of a text column of a DataFrame becomes a feature, as in
-        `convert`. For a matrix, settings that apply only to stores raise `SettingsError`, and `memory`,
+        `convert`. For a matrix, settings that apply only to stores are invalid, except that `memory`,
         `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
     y : array_like, shape (n,), or str, optional
         Labels of a matrix; stores and files contain their own. For AnnData or a DataFrame, this may be the
         name of a column, as for `label`. If rows have several labels, pass a list of labels for each row, or
-        an indicator matrix of zeros and ones (array, sparse or DataFrame), whose classes are the column names
-        of a DataFrame, and otherwise the column numbers.
+        an indicator matrix of zeros and ones (array, sparse matrix or DataFrame). Its classes are the column
+        names of a DataFrame, or otherwise the column numbers.
     groups : array_like, shape (n,), or str, optional
         Group of each row of a matrix, such as the sequence that contains a token, for the loss ``chain``. The
         rows of a group must be adjacent and in order. For AnnData in memory, this may be the name of a column
@@ -151,9 +151,9 @@ def fit(
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
         Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
-        published), or another.
+        published), or another one that the loss offers.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε have a quadratic cost; 0.5 by default.
     top : int | None
         m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
@@ -161,11 +161,11 @@ def fit(
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     label : str | None
-        Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
-        the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
-        in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        Label column of a table, or of obs of AnnData that was not written by convert. For scoring, the
+        default is the column used in training. Or the array with the labels in an .npz file; for AnnData in
+        memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
+        Label file of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -173,8 +173,8 @@ def fit(
     obsm : str | None
         Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
-        Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
-        have access to it.
+        Folder for copies of remote data; by default in the run directory, or temporary if there is none. All
+        workers of a cluster must have access to it.
     passes : int
         Maximum number of passes over the data.
     seed : int
@@ -282,7 +282,7 @@ def fit(
         With text: the number of features is 2**bits, by default 2**20.
     columns : str | Sequence[str]
         Columns of a table that become features: numbers and booleans unchanged, dates as days and years, text
-        as one feature for each value. By default all but the labels, or none with text.
+        as one feature for each value. By default all but labels, or none if text is set.
     drop : str | Sequence[str]
         Columns of a table that do not become features.
     categorical : str | Sequence[str]
@@ -297,8 +297,8 @@ def fit(
         except in LIBSVM text; or as text, unchanged. By default as in like, or as numbers. Labels of tables
         always keep their spelling: ``01`` is a code.
     multilabel : bool
-        LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
-        blank has no label. A label that a row repeats is counted once.
+        LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with
+        whitespace has no label. A label that a row repeats is counted once.
     index_base : int | Literal["auto"]
         LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if its
         value is 0, and 1 otherwise. With `like`, the index base of the earlier data is used; another value is
@@ -309,17 +309,17 @@ def fit(
         Whether an invalid row is an error, or is dropped and counted; in a table, a missing or infinite
         number makes a row invalid. For LIBSVM text, fix also sorts unsorted rows and sums duplicate indices.
     keep_data : bool
-        Whether to keep the stores that were converted from files when the run is finished. Without them,
-        `resume` can add passes only if its argument `store` names a store.
+        Whether a finished run keeps the stores that were converted from files. Without them, `resume` can add
+        passes only if its argument `store` names a store.
     workers : int, optional
         Number of threads for training and for the statistics of transforms; by default, one per processor.
         Training uses at most one thread per split, unless rows are dense and there are many classes. With a
         cluster, the number of workers to wait for, or of processes to start if the cluster is local.
     cluster : str or path, optional
         Dask cluster to train on (extra ``cluster``): the address of its scheduler, its scheduler file, or
-        "local" for processes on this machine. A cluster requires `splits` > 1 and gives the same model. The
-        workers read the store themselves, so `data` must be a valid path on all machines. Only this process
-        writes to `out`.
+        "local" for processes on this machine. A cluster requires `splits` > 1; the model is the same as with
+        threads. The workers read the store themselves, so `data` must be a valid path on all machines. Only
+        this process writes to `out`.
     checkpoint_every : str or float, optional
         Interval between commits: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks"). The default is 20 times the duration of the last commit, but at least 10 s.
@@ -360,9 +360,9 @@ def fit(
         If a matrix has values that are not finite or does not match its labels, or if a file is invalid.
     RunError
         If `out` exists, cannot be written, or is in use by another process; with `resume_or_start`, if the
-        run was started with other settings or data.
+        run was started with different settings or data.
     ClusterError
-        If the cluster cannot be reached, its workers have other versions, or workers are lost repeatedly.
+        If the cluster is unreachable, its workers have other package versions, or it keeps losing workers.
     Interrupted
         If `stop` returned True.
     """
@@ -432,9 +432,9 @@ def plan(
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
         Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
-        published), or another.
+        published), or another one that the loss offers.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε have a quadratic cost; 0.5 by default.
     top : int | None
         m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
@@ -442,11 +442,11 @@ def plan(
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     label : str | None
-        Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
-        the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
-        in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        Label column of a table, or of obs of AnnData that was not written by convert. For scoring, the
+        default is the column used in training. Or the array with the labels in an .npz file; for AnnData in
+        memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
+        Label file of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -454,8 +454,8 @@ def plan(
     obsm : str | None
         Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
-        Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
-        have access to it.
+        Folder for copies of remote data; by default in the run directory, or temporary if there is none. All
+        workers of a cluster must have access to it.
     passes : int
         Maximum number of passes over the data.
     seed : int
@@ -558,12 +558,12 @@ def plan(
         - ``sparse_bytes``: maximum memory of sparse weights.
         - ``common_dual``: whether most wrong classes of a row share one dual.
         - ``commit_bytes``: maximum size of the weights that a commit writes.
-        - ``warning``: None, or a warning that training will be slow or that the plan is too large.
+        - ``warning``: None, or a warning that training will be slow or may exceed the memory limit.
         - ``average_warning``: None, or a warning that `memory` has no room for the average.
         - ``order_warning``: None, or a warning about the order of the labels.
         - ``C_auto``: whether C was chosen from the data.
         - ``worker_bytes``: memory of a cluster worker for one split, without the program itself, or None.
-        - ``worker_split_bytes``: maximum memory of the worker for each further split, or None.
+        - ``worker_split_bytes``: maximum memory of the worker for each additional split, or None.
         - The value of each setting; ``C`` is "auto" if `fit` will choose it on a sample of the rows.
         - ``split``, with several splits: "classes" or "rows"; ``split_reason`` explains the choice.
 
@@ -627,8 +627,8 @@ def resume(
     Raises
     ------
     RunError
-        If the run does not exist, its format is unknown, its store has changed, all commits are damaged, or
-        passes cannot be added because no duals were kept.
+        If the run does not exist, if its format is unknown, if its store has changed, if all commits are
+        damaged, or if passes cannot be added because no duals were kept.
     InputError
         If the text or store of an online run has changed.
     SettingsError
@@ -678,7 +678,7 @@ def online(
     ----------
     data : path, list of paths, or Stream
         One or more stores, AnnData files or dense matrices, as for `fit`, which are read in place, in row
-        order; or LIBSVM text; or a stream whose values have the type `dtype`, such as
+        order; or paths of LIBSVM text; or a stream with values of type `dtype`, such as
         ``streamsvm_converters.TextSource``, which has more options for text.
     out : path
         Run directory to create.
@@ -697,9 +697,9 @@ def online(
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
         Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
-        published), or another.
+        published), or another one that the loss offers.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε have a quadratic cost; 0.5 by default.
     top : int | None
         m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
@@ -711,11 +711,11 @@ def online(
         log1p, binarize, clip=v, hash=bits, l2, bias[=value], fourier=D:gamma=x; or none. The default is
         bias=0.3, and log1p,l2,bias=0.3 for a store of text.
     label : str | None
-        Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
-        the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
-        in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        Label column of a table, or of obs of AnnData that was not written by convert. For scoring, the
+        default is the column used in training. Or the array with the labels in an .npz file; for AnnData in
+        memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
+        Label file of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -723,8 +723,8 @@ def online(
     obsm : str | None
         Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
-        Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
-        have access to it.
+        Folder for copies of remote data; by default in the run directory, or temporary if there is none. All
+        workers of a cluster must have access to it.
     join : Literal["inner", "outer"]
         Features of several files: those that all files have (inner), or those that any file has (outer).
     sample_weight : Literal["none"] | None
@@ -741,7 +741,7 @@ def online(
     force : bool
         Replace an existing run, as in `fit`.
     report, progress, stop
-        As in `fit`, except that the total number of rows is None.
+        As in `fit`, except that `progress` gets None as the total number of rows.
 
     Raises
     ------
@@ -837,14 +837,14 @@ def tune(
     C : Any
         Values of C: a range such as 2^-6:2^3, in which values differ by factors of the base; numbers
         separated by commas; or auto for 10 values around the C of fit, which differ by factors of 2. The
-        factor in 0.01:10 is 2. With auto, each training run derives C from its training rows. The table shows
-        C for all rows, which the final run uses.
+        factor is 2 in a range without a base, such as 0.01:10. With auto, each training run derives C from
+        its training rows. The table shows C for all rows, which the final run uses.
     loss : str | Sequence[str]
         Loss (see fit); several (ww,cs) are compared.
     margin : float | Sequence[float] | None
         Margin scale of Weston-Watkins; several are compared.
     transform : str | Sequence[str] | None
-        Transforms of the rows (see fit), or none; several are compared. A list has strings such as
+        Transforms of the rows (see fit), or none; several are compared. A list contains strings such as
         ``df=-0.25,l2``; None is the default for the data.
     folds : int | None
         Number of parts of which each is held out in turn, in a training run of its own (cross-validation).
@@ -852,16 +852,16 @@ def tune(
     hold_out : str | None
         Part of the rows to hold out and measure the accuracy on; by default 1/10.
     valid : str | Path | None
-        Store, text or table to measure the accuracy on instead.
+        Store, text or table to score instead of held-out rows.
     passes_each : int
         Number of passes for each value of C.
     passes : int
         Number of passes of the final training run, on all rows.
     solver : str | None
         Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
-        published), or another.
+        published), or another one that the loss offers.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε have a quadratic cost; 0.5 by default.
     top : int | None
         m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
@@ -869,11 +869,11 @@ def tune(
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     label : str | None
-        Column with the labels of a table, or of obs of AnnData that was not written by convert. For scoring,
-        the default is the column used in training. Or the array with the labels in an .npz file; for AnnData
-        in memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        Label column of a table, or of obs of AnnData that was not written by convert. For scoring, the
+        default is the column used in training. Or the array with the labels in an .npz file; for AnnData in
+        memory, also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
+        Label file of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.
     layer : str | None
         Layer of AnnData to read instead of X.
     raw : bool
@@ -881,8 +881,8 @@ def tune(
     obsm : str | None
         Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
-        Folder for copies of remote data; by default in the run, or temporary. All workers of a cluster must
-        have access to it.
+        Folder for copies of remote data; by default in the run directory, or temporary if there is none. All
+        workers of a cluster must have access to it.
     seed : int
         Seed of the order of blocks and rows, and of fourier.
     memory : int | str
@@ -953,7 +953,7 @@ def tune(
         With text: the number of features is 2**bits, by default 2**20.
     columns : str | Sequence[str]
         Columns of a table that become features: numbers and booleans unchanged, dates as days and years, text
-        as one feature for each value. By default all but the labels, or none with text.
+        as one feature for each value. By default all but labels, or none if text is set.
     drop : str | Sequence[str]
         Columns of a table that do not become features.
     categorical : str | Sequence[str]
@@ -968,8 +968,8 @@ def tune(
         except in LIBSVM text; or as text, unchanged. By default as in like, or as numbers. Labels of tables
         always keep their spelling: ``01`` is a code.
     multilabel : bool
-        LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
-        blank has no label. A label that a row repeats is counted once.
+        LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with
+        whitespace has no label. A label that a row repeats is counted once.
     index_base : int | Literal["auto"]
         LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if its
         value is 0, and 1 otherwise. With `like`, the index base of the earlier data is used; another value is

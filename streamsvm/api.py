@@ -75,16 +75,16 @@ def fit(
         Path of a store made by `convert`, of AnnData, or of a dense matrix (``.npy``, or a column of lists in
         Parquet or Arrow; see `open_store`). With several paths, features are matched by name. Other files,
         such as LIBSVM text and tables, are first converted to a store in the run directory, as is `valid`. If
-        the conversion is stopped, the same call starts it again. Data in memory can be a matrix, as for
+        the conversion is stopped, the same call restarts it. Data in memory can be a matrix, as for
         `Model.predict`, or a list of text documents, whose n-grams are hashed (see `analyzer`, `ngrams` and
         `bits`; extra ``text``). Each value of a text column of a DataFrame becomes a feature, as in
-        `convert`. For a matrix, settings that apply only to stores raise `SettingsError`, and `memory`,
+        `convert`. For a matrix, settings that apply only to stores are invalid, except that `memory`,
         `block_rows`, `slice_rows` and `checkpoint_every` are ignored.
     y : array_like, shape (n,), or str, optional
         Labels of a matrix; stores and files contain their own. For AnnData or a DataFrame, this may be the
         name of a column, as for `label`. If rows have several labels, pass a list of labels for each row, or
-        an indicator matrix of zeros and ones (array, sparse or DataFrame), whose classes are the column names
-        of a DataFrame, and otherwise the column numbers.
+        an indicator matrix of zeros and ones (array, sparse matrix or DataFrame). Its classes are the column
+        names of a DataFrame, or otherwise the column numbers.
     groups : array_like, shape (n,), or str, optional
         Group of each row of a matrix, such as the sequence that contains a token, for the loss ``chain``. The
         rows of a group must be adjacent and in order. For AnnData in memory, this may be the name of a column
@@ -94,17 +94,17 @@ def fit(
     **settings
         See `Settings`.
     keep_data : bool
-        Whether to keep the stores that were converted from files when the run is finished. Without them,
-        `resume` can add passes only if its argument `store` names a store.
+        Whether a finished run keeps the stores that were converted from files. Without them, `resume` can add
+        passes only if its argument `store` names a store.
     workers : int, optional
         Number of threads for training and for the statistics of transforms; by default, one per processor.
         Training uses at most one thread per split, unless rows are dense and there are many classes. With a
         cluster, the number of workers to wait for, or of processes to start if the cluster is local.
     cluster : str or path, optional
         Dask cluster to train on (extra ``cluster``): the address of its scheduler, its scheduler file, or
-        "local" for processes on this machine. A cluster requires `splits` > 1 and gives the same model. The
-        workers read the store themselves, so `data` must be a valid path on all machines. Only this process
-        writes to `out`.
+        "local" for processes on this machine. A cluster requires `splits` > 1; the model is the same as with
+        threads. The workers read the store themselves, so `data` must be a valid path on all machines. Only
+        this process writes to `out`.
     checkpoint_every : str or float, optional
         Interval between commits: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks"). The default is 20 times the duration of the last commit, but at least 10 s.
@@ -145,9 +145,9 @@ def fit(
         If a matrix has values that are not finite or does not match its labels, or if a file is invalid.
     RunError
         If `out` exists, cannot be written, or is in use by another process; with `resume_or_start`, if the
-        run was started with other settings or data.
+        run was started with different settings or data.
     ClusterError
-        If the cluster cannot be reached, its workers have other versions, or workers are lost repeatedly.
+        If the cluster is unreachable, its workers have other package versions, or it keeps losing workers.
     Interrupted
         If `stop` returned True.
     """
@@ -191,12 +191,12 @@ def fit(
             return fit_store(paths, run, checked, how, tables, force=force, resume=resume_or_start, made=made)
         except Exception as error:
             if (made or not had) and run.data.exists() and not run.settings.exists():
-                error.add_note(f"{run.data} is kept; pass it instead of the files to save converting them")
+                error.add_note(f"{run.data} is kept; pass it to avoid converting the files again")
             raise
 
 
 def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
-    """Remove the settings that `kind` declares from `settings`, in place, and return them."""
+    """Pop the settings declared by `kind` out of the dict `settings`, and return them as a `kind`."""
     return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
 
 
@@ -268,12 +268,12 @@ def plan(
         - ``sparse_bytes``: maximum memory of sparse weights.
         - ``common_dual``: whether most wrong classes of a row share one dual.
         - ``commit_bytes``: maximum size of the weights that a commit writes.
-        - ``warning``: None, or a warning that training will be slow or that the plan is too large.
+        - ``warning``: None, or a warning that training will be slow or may exceed the memory limit.
         - ``average_warning``: None, or a warning that `memory` has no room for the average.
         - ``order_warning``: None, or a warning about the order of the labels.
         - ``C_auto``: whether C was chosen from the data.
         - ``worker_bytes``: memory of a cluster worker for one split, without the program itself, or None.
-        - ``worker_split_bytes``: maximum memory of the worker for each further split, or None.
+        - ``worker_split_bytes``: maximum memory of the worker for each additional split, or None.
         - The value of each setting; ``C`` is "auto" if `fit` will choose it on a sample of the rows.
         - ``split``, with several splits: "classes" or "rows"; ``split_reason`` explains the choice.
 
@@ -331,8 +331,8 @@ def resume(
     Raises
     ------
     RunError
-        If the run does not exist, its format is unknown, its store has changed, all commits are damaged, or
-        passes cannot be added because no duals were kept.
+        If the run does not exist, if its format is unknown, if its store has changed, if all commits are
+        damaged, or if passes cannot be added because no duals were kept.
     InputError
         If the text or store of an online run has changed.
     SettingsError
@@ -371,7 +371,7 @@ def online(
     ----------
     data : path, list of paths, or Stream
         One or more stores, AnnData files or dense matrices, as for `fit`, which are read in place, in row
-        order; or LIBSVM text; or a stream whose values have the type `dtype`, such as
+        order; or paths of LIBSVM text; or a stream with values of type `dtype`, such as
         ``streamsvm_converters.TextSource``, which has more options for text.
     out : path
         Run directory to create.
@@ -384,7 +384,7 @@ def online(
     force : bool
         Replace an existing run, as in `fit`.
     report, progress, stop
-        As in `fit`, except that the total number of rows is None.
+        As in `fit`, except that `progress` gets None as the total number of rows.
 
     Raises
     ------

@@ -62,7 +62,7 @@ def converted(
     keep: bool,
     by_tune: bool = False,
 ) -> tuple[Paths, Settings, dict[str, Any]]:
-    """Convert training and held-out data to stores in the run folder, unless it can be read in place.
+    """Convert training and held-out data that cannot be read in place to stores in the run directory.
 
     Remote data is copied first. Leftovers of a killed conversion are deleted. If `resume` is True and the run
     (with `by_tune`, the search) has started, its stores are reused.
@@ -95,7 +95,7 @@ def converted(
         if "data" not in inputs and (len(paths) > 1 or settings.label or settings.labels):
             trained = ", ".join(map(str, paths))
             raise SettingsError(
-                f"held-out text and tables require one store made by convert as training data, not {trained}",
+                f"held-out text and tables require training data in one store made by convert, not {trained}",
                 remedy=Remedy("convert held-out data with {}", Call("convert", options=(Option("like"),))),
             )
         like = run.data if "data" in inputs else paths[0]
@@ -129,12 +129,12 @@ def open_text(record: dict[str, Any]) -> Any:
 
 
 def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
-    """Return the files to convert, by the name of their store: "data", "valid", both or neither."""
+    """Return the files to convert for each store that is needed: "data" for training, and "valid"."""
     given, inputs = reading.given(), {}
     groups = {"groups": True} if get_loss(settings.loss).sequences else {}
     if not all(is_trained_in_place(path) for path in paths):
         if settings.sample_weight not in (None, NONE):
-            raise wrong_setting("sample_weight", "does not apply to files; set weights to a file of weights")
+            raise wrong_setting("sample_weight", "does not apply to files that are converted; use weights")
         own = {name: value for name, value in settings.given().items() if name in _OF_CONVERSION}
         inputs["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
     valid = settings.valid

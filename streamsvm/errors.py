@@ -109,7 +109,7 @@ class InputError(StreamsvmError):
 
 
 class StoreError(StreamsvmError):
-    """Missing, incomplete, damaged or unsuitable store; the message names the array and chunk."""
+    """Missing, incomplete, damaged or unsuitable store; the message names a damaged array and chunk."""
 
 
 class PlanError(StreamsvmError):
@@ -130,7 +130,7 @@ class PlanError(StreamsvmError):
 
 @contextmanager
 def part_of_memory(parts: int) -> Iterator[None]:
-    """Multiply the needed memory of a `PlanError` by `parts`: the enclosed code has 1/parts of the memory."""
+    """Multiply the needed memory of a `PlanError` by `parts`, for code that gets 1/`parts` of the memory."""
     try:
         yield
     except PlanError as error:
@@ -155,11 +155,11 @@ def wrong_setting(name: str, problem: str, remedy: Remedy | None = None) -> Sett
 
 
 class RunError(StreamsvmError):
-    """Run directory that is missing, in use or damaged, or that belongs to other data."""
+    """Run directory that is missing, in use or damaged, or that was started with different data."""
 
 
 class ClusterError(StreamsvmError):
-    """Cluster that cannot be reached, whose workers have other versions, or that keeps losing workers."""
+    """Cluster that is unreachable, has workers with other package versions, or keeps losing workers."""
 
 
 class ModelError(StreamsvmError):

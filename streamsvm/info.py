@@ -24,8 +24,8 @@ def inspect(
 ) -> dict[str, Any]:
     """Describe data, a run or a model.
 
-    Unless `verify` is True, only text and tables are read completely. Sparse or compressed ``.npz`` files,
-    and CSC matrices with `label`, are loaded into memory, and must fit into a quarter of the free memory.
+    Unless `verify` is True, only text, tables, sparse or compressed ``.npz`` files, and CSC matrices with
+    `label` are read completely. The matrices must fit into a quarter of the free memory.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def inspect(
         Column that contains the labels of a table, or of AnnData not written by `convert`. Only the rows that
         `streamsvm.fit` would train on are then described.
     progress : callable, optional
-        Function called with a stage, the units done so far, and the total.
+        Function called with a stage, the number of units done, and the total.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
             position = read_commit(run, verify=verify)
             is_whole = run.metrics.exists() and durable.size(run.metrics) >= position.metrics_length
             if not is_whole:
-                damage.append(f"{run.metrics} is cut short")
+                damage.append(f"{run.metrics} is truncated")
             if online:
                 learned = {"rows": int(position.tally[VISITED])}
                 commits.append(f"{learned['rows']} rows done")

@@ -107,7 +107,7 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
     history = history_of(run)
     names = {"last_iterate_valid_accuracy": "valid, last iterate", "valid_accuracy": "valid"}
     names["train_accuracy"] = "train"
-    empty = "contains no accuracy of a pass; train with a validation store, or with gap='pass'"
+    empty = "contains no accuracy for any pass; train with a validation store, or with gap='pass'"
     ax = _curves(ax, history.passes, "pass", names, f"{history.name} {empty}")
     return _finish(ax, "pass", "accuracy", percent=True)
 
@@ -130,7 +130,7 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
     names = {"progressive_accuracy": "all rows so far", "recent_accuracy": "since the last point"}
     empty = (
         "contains no progressive accuracy: none was reported yet, or it would be biased by the order of the "
-        "labels or by starting at the class means; wait for a report, or draw plot.accuracy instead"
+        "labels or by starting at the class means; wait for a report, or call plot.accuracy instead"
     )
     ax = _curves(ax, records, "rows", names, f"{history.name} {empty}")
     ax.set_xscale("log")
@@ -151,9 +151,9 @@ def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib Axes
-        Axes with the matrix. Of more than 20 classes, only the 20 with the lowest F1 are drawn. Rows are
-        labelled with class names and numbers, columns only with numbers. The colour of a cell is darker if it
-        contains a larger fraction of the true class.
+        Axes with the matrix. If there are more than 20 classes, only the 20 with the lowest F1 are drawn.
+        Rows are labelled with class names and numbers, and columns only with numbers. A cell is darker if it
+        contains a larger fraction of the rows of its true class.
     """
     check_matplotlib()
     counts = getattr(evaluation, "counts", None)

@@ -50,7 +50,7 @@ def test_of_text_with_held_out_text(text) -> None:
     assert result.valid_accuracy == by_hand.valid_accuracy
     assert streamsvm.open_store("run/data.zarr").fingerprint == streamsvm.open_store("train.zarr").fingerprint
     assert streamsvm.fit("train.zarr", out="mixed", valid="test").valid_accuracy == result.valid_accuracy
-    with pytest.raises(SettingsError, match="held-out text and tables require one store"):
+    with pytest.raises(SettingsError, match="held-out text and tables require training data in one store"):
         streamsvm.fit(["train.zarr", "test.zarr"], out="two", valid="test")
     assert not Path("two").exists()
 

@@ -84,7 +84,7 @@ class LibsvmReader(Reader):
     ----------
     smallest, largest : int
         Smallest and largest index in the kept rows, as written in the text and including those of explicit
-        zeros. Without any index, `largest` is -1.
+        zeros. If no row has an index, `largest` is -1.
     largest_at : str
         Input and line of the largest index.
     position : ReadingState
@@ -246,7 +246,7 @@ class LibsvmReader(Reader):
     def _batches(
         self, block: TextBlock, first: _ParsedRows | None = None
     ) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Yield the rows of a block, in several calls of `_parse` if needed; `first` is the first result."""
+        """Yield the rows of a block by one or more calls of `_parse`; `first` is the first call's result."""
         if block.input != self._input:
             self._input, self._line = block.input, 0
         hashed, cut = 0, block.cut
@@ -315,7 +315,7 @@ class LibsvmReader(Reader):
         return rows, numbers
 
     def _faultless(self, block: TextBlock, n_rows: int) -> np.ndarray:
-        """Return the positions of the valid rows; count faulty rows, or raise an error about the first."""
+        """Return the positions of the valid rows; count the others, or raise if `on_error` is "raise"."""
         counts, faulty = self.counts, block.buffers.parsed.faulty[:n_rows]
         kept = np.flatnonzero(~faulty)
         for row in np.flatnonzero(faulty)[: MAX_FIRST_ERRORS - len(counts.first_errors)].tolist():

@@ -53,16 +53,16 @@ def without_zeros(rows: Rows) -> Rows:
 class Reader(ABC):
     """Base class of file readers. A reader can be iterated over once.
 
-    Iteration yields ``(rows, numbers)``. Label codes refer to `labels`, or to the classes of ``like``, where
-    -1 stands for an unknown label. Row numbers start at 0 and count all rows of the inputs, including dropped
-    rows.
+    Iteration yields ``(rows, numbers)``. Label codes are positions in `labels`, or in the classes of
+    ``options.like`` if it is set; -1 stands for an unknown label. Row numbers start at 0 and count all rows
+    of the inputs, including dropped rows.
     """
 
     counts: ReadCounts
     texts: list[str] | None = None  # text of each row in the last batch, if n-grams of text are hashed
-    has_strings = False  # whether a file with typed values has labels that are strings, once it is read
+    has_strings = False  # whether the labels of a file with typed values are strings; known at its end
     may_be_dense = False
-    dense: bool  # whether the rows are dense, as those of a matrix with mostly non-zero values
+    dense: bool  # whether the rows are dense, like those of a matrix of mostly non-zero values
     label_codes: LabelCodes
 
     def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:

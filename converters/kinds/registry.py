@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """Kind of file: module and class of its `Reader`, and those options that do not apply to every kind."""
+    """Kind of file: module and class of its `Reader`, and the options it accepts that some kinds do not."""
 
     reader: str
     options: frozenset[str]
@@ -43,7 +43,7 @@ _SPECIFIC = frozenset().union(*(kind.options for kind in KINDS.values()))
 
 
 def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
-    """Return the kind of a file. Lists are read as a table if column options or a tabular `like` are set."""
+    """Return the kind of a file; lists are a table if column options are set or `like` has an encoding."""
     check_local(path, InputError)
     kind = kind_of(path, options.format)
     like_table = options.like is not None and options.like.encoding is not None

@@ -1,4 +1,4 @@
-"""Read AnnData, dense and sparse matrices, and columns of lists, which `open_stores` opens."""
+"""Read AnnData, dense and sparse matrices, and columns of lists by means of `open_stores`."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class TableReader(Reader):
             yield encoder.as_csr(values, features), texts, (texts, columns)
 
     def _valid_rows(self, faults: dict[int, str], n_rows: int) -> np.ndarray:
-        """Return a mask of the valid rows; count faulty rows, or raise an error about the first."""
+        """Return a mask of the valid rows; count the others, or raise if `on_error` is "raise"."""
         messages = [faults[row] for row in sorted(faults)]
         if self.options.on_error == "raise":
             raise InputError(
@@ -174,12 +174,12 @@ class TableReader(Reader):
 
 
 def _places(table: TableFile, rows: np.ndarray) -> Callable[[int], str]:
-    """Return a function that names a row of a batch by its number, which starts at 1 after the header."""
+    """Return a function that names a row of a batch by its number, counted from 1 after the header."""
     return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}"
 
 
 def _distinct(column: Any) -> tuple[list[Any], np.ndarray]:
-    """Return the distinct values of a column, and the position of each row's value, or -1 if missing."""
+    """Return the distinct values of a column, and the position of each row's value (-1 if it is missing)."""
     if not hasattr(column, "dictionary"):
         column = column.dictionary_encode()
     return column.dictionary.to_pylist(), column.indices.fill_null(-1).to_numpy(zero_copy_only=False)

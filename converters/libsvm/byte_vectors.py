@@ -73,7 +73,7 @@ def non_digits(typing, text, at):
 
 @intrinsic
 def blanks(typing, text, at):
-    """Return a uint64 whose bit i is set if ``text[at + i]`` is a space or a lower byte, for `SPAN` bytes."""
+    """Return a uint64 whose bit i is set if ``text[at + i]`` is at most 32 (a space), for `SPAN` bytes."""
 
     def compare(builder, block):
         return builder.icmp_unsigned("<=", block, _all(32))

@@ -95,7 +95,7 @@ class Input(io.RawIOBase):
                 raise InputError(f"{self.name} is a device, which may never end; use a file or a pipe")
             if stat.S_ISREG(status.st_mode):
                 self._waiting = None
-            # A pipe may pause after a short line, so MAGIC_SIZE bytes must not be longer than such a line.
+            # A pipe may pause after a short line, so MAGIC_SIZE must not exceed the length of such a line.
             while len(head) < MAGIC_SIZE and (more := self._read_stored(MAGIC_SIZE - len(head))):
                 head += more
         except BaseException:
@@ -129,11 +129,11 @@ class Input(io.RawIOBase):
         return count
 
     def would_wait(self) -> bool:
-        """Return True if the next read would wait for the writer of a pipe; files never wait."""
+        """Return True if the next read would wait for the writer of a pipe; always False for a file."""
         return not self._pending and not select.select([self._file], [], [], 0)[0]
 
     def record(self, sha256: Any = None) -> InputFile:
-        """Return the record of the whole input; `sha256` is the hash object of a consumer that hashes."""
+        """Return the record of the whole input. If only the caller hashes the text, pass its `sha256`."""
         return InputFile(self._base, self.size, (self._sha256 or sha256).hexdigest())
 
     def _decode(self, format: Compression, stored: bytes) -> Iterator[bytes]:
@@ -164,7 +164,7 @@ class Input(io.RawIOBase):
             problem = f"the {name} data is damaged ({error}); download the file again"
             if "memory" in str(error).lower():
                 problem = (
-                    f"decompressing this {name} data needs more than {format_size(_MAX_WINDOW)}; "
+                    f"decompressing this {name} data needs more than {format_size(_MAX_WINDOW)} of memory; "
                     "decompress it first, or compress it with a smaller window"
                 )
             raise InputError(f"{self.name}: {problem}") from None
@@ -185,7 +185,7 @@ class Input(io.RawIOBase):
 
 
 def total_size(paths: list[str | Path]) -> int | None:
-    """Return the total size of all inputs in bytes, or None if one is not a regular file (such as a pipe).
+    """Return the total size of all inputs in bytes, or None if one, such as a pipe, is not a regular file.
 
     Warns about each empty file unless all files are empty. Raises `InputError` if a file cannot be accessed.
     """

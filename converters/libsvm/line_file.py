@@ -1,4 +1,4 @@
-"""Read a file with one line per row: a weight, or the name of a group to hold out."""
+"""Read a file with one line per row: its weight, or its group, which is held out as a whole."""
 
 from __future__ import annotations
 
@@ -81,4 +81,4 @@ def _hash(line: bytes) -> float:
 
 
 WEIGHT = "weight, a number of at least 0", _weight
-GROUP = "text or number that identifies the group to hold out", _hash
+GROUP = "group, a text or number", _hash

@@ -36,8 +36,8 @@ class Rules(NamedTuple):
 
     Indices must be at least `lowest`, and absolute values must be below `too_large`. If `fix` is True, the
     indices of a row may be unsorted or repeated. If `lists` is True, commas separate the labels of a row, and
-    a line that begins with a blank has no label. If `groups` is True, each row must have exactly one qid
-    field.
+    a line that begins with a space or tab has no label. If `groups` is True, each row must have exactly one
+    qid field.
     """
 
     lowest: int
@@ -68,7 +68,7 @@ class Parsed(NamedTuple):
 @compiled
 def is_blank(text, at):
     """Return True if text[at] is a space, a tab, or a carriage return before a newline."""
-    # `in` with a tuple would import Numba's support of lists at each start.
+    # `in` with a tuple would import Numba's support for lists at each start.
     return text[at] == SPACE or text[at] == TAB or (text[at] == RETURN and text[at + 1] == NEWLINE)
 
 
@@ -166,7 +166,7 @@ def parse(text, at, end, rules, out):
                 while ZERO <= text[at] <= NINE:
                     digit = np.int64(text[at]) - ZERO
                     if index > (MAX_INDEX - digit) // 10:
-                        break  # the row becomes faulty, because this digit is not a colon
+                        break  # the row is faulty, because this digit is not a colon
                     index = index * 10 + digit
                     at += 1
                 if at == token or text[at] != COLON:

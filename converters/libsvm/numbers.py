@@ -26,7 +26,7 @@ MAX_POWER = 270  # largest decimal exponent for which products neither overflow 
 
 
 def _powers_of_ten() -> np.ndarray:
-    """Return 10**q for q from -MAX_POWER to MAX_POWER, each as the sum of two float64."""
+    """Return 10**q for q from -MAX_POWER to MAX_POWER, each as the sum of two float64 numbers."""
     table = np.empty((2 * MAX_POWER + 1, 2))
     for q in range(-MAX_POWER, MAX_POWER + 1):
         above, below = 10 ** max(q, 0), 10 ** max(-q, 0)  # Python rounds quotients of integers correctly
@@ -43,7 +43,7 @@ LARGEST_EXACT = np.uint64(2**53)
 
 @compiled
 def halves(x):
-    """Return two float64 with at most 26 significant bits each whose sum is x."""
+    """Return two float64 numbers, each with at most 26 significant bits, whose sum is x."""
     scaled = SPLITTER * x
     high = scaled - (scaled - x)
     return high, x - high
@@ -53,7 +53,7 @@ def halves(x):
 def nearest_float(digits, power):
     """Return the float64 nearest to digits * 10**power, for a uint64 `digits`, and whether it is certain.
 
-    Both factors are sums of two float64, so their product (Dekker 1971) is accurate to more than 98 bits. The
+    Each factor is a sum of two float64 numbers, so the product (Dekker 1971) is accurate to over 98 bits. The
     result is uncertain only if the number is almost midway between two floats, or if abs(power) > MAX_POWER.
     """
     if abs(power) > MAX_POWER:
@@ -103,7 +103,7 @@ def read_number(text, at):
             return BAD_NUMBER, 0.0, at
         exponent = 0
         while ZERO <= text[at] <= NINE:
-            if exponent < 10**15:  # no mantissa compensates a larger exponent
+            if exponent < 10**15:  # no mantissa compensates for a larger exponent
                 exponent = exponent * 10 + (text[at] - ZERO)
             at += 1
         power += sign * exponent

@@ -1,4 +1,4 @@
-"""Parse single lines in plain Python, to find the fault of a line that the compiled parser rejected."""
+"""Parse single lines in plain Python, to find the fault in a line that the compiled parser rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STORE_OF_SETS = Remedy(
 
 
 class Fault(NamedTuple):
-    """Fault of a line; `skips` is False if other lines have it too, so that skipping rows does not help."""
+    """Fault in a line. `skips` is False if skipping rows is no remedy because other lines share the fault."""
 
     at: int
     token: bytes
@@ -80,7 +80,7 @@ def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault
     if not (rules.lists and line[:1] in (b" ", b"\t")):
         del tokens[0]
         if b":" in first:
-            blank = ", or with a blank if it has no label" if rules.lists else ""
+            blank = ", or with a space if it has no label" if rules.lists else ""
             yield Fault(start, first, f"has a colon, but a line must start with a label{blank}")
         if not rules.lists and b"," in first:
             yield Fault(start, first, "is a label with a comma", several_labels, skips=False)

@@ -1,4 +1,4 @@
-"""State of a text reader, which a run records to resume from: position, statistics, and inputs read."""
+"""State of a text reader, recorded so that a run can resume: position, statistics, and inputs read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ReadCounts:
         self.empty_rows += int(np.count_nonzero(~filled))
 
     def skip(self, message: str) -> None:
-        """Count a skipped row; keep `message` if it is among the first."""
+        """Count a skipped row; keep `message` if fewer than `MAX_FIRST_ERRORS` are kept."""
         self.skipped += 1
         if len(self.first_errors) < MAX_FIRST_ERRORS:
             self.first_errors.append(message)

@@ -56,12 +56,12 @@ def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
     """Write the valid rows to CSR arrays, with `base` subtracted from the indices.
 
     Values whose index is above `last_index`, and values that round to zero, are dropped. Rows whose squared
-    norm overflows become faulty. `norm2` gets one entry per kept row, and `indptr` one more. The dtype of
-    `indices` must be large enough.
+    norm overflows are marked as faulty. `norm2` gets one entry per kept row, and `indptr` one more. The
+    dtype of `indices` must be large enough.
 
     Returns (qids, zeros, unseen, smallest, largest, largest_row): the number of qid fields in the kept rows,
     the number of zeros dropped, the number of values dropped because their feature is unknown, the smallest
-    and the largest index in the kept rows (also of dropped values; MAX_INDEX and -1 if there are none), and
+    and the largest index in the kept rows (including dropped values; MAX_INDEX and -1 if there are none), and
     the row with the largest index.
     """
     size, kept, qids, zeros, unseen = 0, 0, 0, 0, 0

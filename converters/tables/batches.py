@@ -22,7 +22,7 @@ from streamsvm.store.parquet import open_parquet, row_bytes
 
 HasDates = Mapping[str, bool]  # name of a number column -> whether its numbers encode dates
 _DELIMITERS = ",\t;|"
-_DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 _MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22
 _BLOCK_FACTOR = 32  # bytes of memory per byte of parsed text: blocks read ahead, strings, encoded rows
 _PARQUET_ROWS, _PARQUET_TEXT = 2**14, 2**22  # maximum number of rows, and of string bytes, in a batch
@@ -38,7 +38,7 @@ def load_pyarrow() -> Any:
 
 
 class Table:
-    """Base class of tables; `columns` maps names to pyarrow types, `index` lists columns that name rows."""
+    """Base class of tables. `columns` maps names to pyarrow types; `index` lists columns that name rows."""
 
     path: Any
     columns: dict[str, Any]
@@ -53,7 +53,7 @@ class Table:
                 )
 
     def check_holds(self, numbers: HasDates) -> None:
-        """Raise `InputError` unless the columns in `numbers` are numeric, or dates if the entry is True."""
+        """Raise `InputError` unless the columns in `numbers` are numeric, or dates if their entry is True."""
         for name, has_dates in numbers.items():
             kind = self.columns[name]
             if not ((is_date if has_dates else is_numeric)(kind) or load_pyarrow().types.is_null(kind)):
@@ -65,9 +65,9 @@ class TableFile(Table):
     """Table file that is read in batches of rows.
 
     pyarrow infers the types of CSV and JSON lines from the first block of text. Integers become float64,
-    because later numbers may have fractions. `index` names the columns of a stored pandas index, or the first
-    CSV column if it has no name. `size` is the number of bytes read so far, before decompression. `source` is
-    the record of the file once it is read to its end. `n_rows` is None if the file does not store it.
+    because later numbers may not be integers. `index` names the columns of a stored pandas index, or the
+    first CSV column if it has no name. `size` is the number of bytes read so far, before decompression.
+    `source` is the record of the file once it is read to its end. `n_rows` is None if it is not stored.
 
     Raises `InputError` if the file cannot be read, is not a table of this kind, or repeats a column name.
 
@@ -182,7 +182,7 @@ class TableFile(Table):
         self.source = InputFile.of(self.path)
 
     def _csv(self, names: Sequence[str], numbers: HasDates) -> Any:
-        """Return a CSV reader of the columns `names`; without names, of all columns with inferred types."""
+        """Return a CSV reader of the columns `names`; if it is empty, of all columns, with inferred types."""
         import pyarrow.csv
 
         pa, types, missing = self._pa, {}, sorted(MISSING_TEXTS)

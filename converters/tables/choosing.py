@@ -30,8 +30,8 @@ def choose_encoding(
 ) -> Encoding:
     """Choose the encoding of tables from the options and the column types, and append remarks to `notes`.
 
-    Raises `InputError` if a table lacks a column of the first table or of the options, or has additional
-    columns, or if `_choose_columns` rejects a column. Raises `SettingsError` if an option does not apply.
+    Raises `InputError` if the tables have different columns, if one lacks a column that the options name, or
+    if `_choose_columns` rejects a column. Raises `SettingsError` if an option does not apply.
     """
     first = tables[0]
     for table in tables:
@@ -46,7 +46,7 @@ def choose_encoding(
             f"text in {listed(options.text)}: n-grams of {text.ngrams[0]} to {text.ngrams[1]} {words}, "
             f"hashed to 2^{text.bits} features"
         )
-    needs = "if text lists text columns" if text is None else "if columns lists other columns"
+    needs = "if text lists text columns" if text is None else "if columns lists columns that are not text"
     for name in options.changed(TEXT_OPTIONS if text is None else () if options.columns else COLUMN_OPTIONS):
         raise SettingsError(f"{name} applies only {needs}", setting=name)
     named = {options.label, options.hold_out_by, *options.drop, *options.columns, *options.categorical}
@@ -117,8 +117,8 @@ def _choose_columns(
     repeated = [name for name, times in features.items() if times > 1]
     if repeated:
         raise InputError(
-            f"{tables[0].path}: two features would have the name '{printable(repeated[0])}', a column "
-            "and a value of another column; rename the column"
+            f"{tables[0].path}: two features would have the name '{printable(repeated[0])}': that of a "
+            "column, and that of a value of another column; rename the column"
         )
     return columns
 

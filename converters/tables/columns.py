@@ -18,7 +18,7 @@ _NO_CATEGORY = -2
 
 
 class ColumnEncoder:
-    """Encoder of batches as sparse rows; counts `unseen` category values and `filled` missing numbers."""
+    """Encode batches as sparse rows, and count `unseen` category values and `filled` missing numbers."""
 
     def __init__(self, encoding: Encoding, dtype: str) -> None:
         self._pa = load_pyarrow()
@@ -85,7 +85,7 @@ class ColumnEncoder:
     def _numbers(
         self, values: Any, column: EncodedColumn, where: Callable[[int], str], faults: dict[int, str]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return numbers in the dtype and a mask of missing ones; describe non-finite numbers in `faults`."""
+        """Return numbers in `dtype` and a mask of missing ones; describe non-finite numbers in `faults`."""
         pa = self._pa
         import pyarrow.compute as pc
 

@@ -16,7 +16,7 @@ from streamsvm.errors import InputError, Remedy, StreamsvmError, warn
 
 
 class Frame(Table):
-    """Table from a pandas DataFrame; a string column whose values are all ISO 8601 dates becomes dates."""
+    """Table from a pandas DataFrame; a string column with only ISO 8601 dates becomes a date column."""
 
     path = "X"
 

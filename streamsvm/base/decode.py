@@ -1,7 +1,7 @@
 """Decode JSON records into dataclasses, with errors that name the invalid entry.
 
-Stores and models may come from untrusted sources, so values are not coerced, except to types that JSON lacks:
-a list may become a tuple, an int may become a float, and object keys may become integers.
+Stores and models may come from untrusted sources, so values are converted in only three cases: a list
+may become a tuple, an int may become a float, and the keys of an object may become integers.
 """
 
 from __future__ import annotations

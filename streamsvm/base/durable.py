@@ -76,7 +76,7 @@ class UnfitFile(OSError):
 
 
 def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> int:
-    """Open a regular file like `os.open`, and return its descriptor; `flags` may create the file.
+    """Open a regular file with `os.open`, and return its descriptor; `flags` may include `os.O_CREAT`.
 
     Pipes, devices and links are refused, because a pipe could block forever, a device may be endless, and a
     link may lead outside streamsvm's folders. With `follow`, the last component of `path` may be a link.
@@ -87,7 +87,7 @@ def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> in
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK) and os.path.islink(path):
-            raise UnfitFile(path, "links are not followed here; replace the link with its target") from None
+            raise UnfitFile(path, "links are not followed; replace the link with its target") from None
         if error.errno == errno.ENXIO:  # a socket, or a pipe without a reader
             raise UnfitFile(path, "not a regular file") from None
         raise
@@ -201,11 +201,10 @@ def is_temporary(name: str, path: Path) -> bool:
 def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a new file or folder with a hidden name next to `path`, and delete it at the end.
 
-    The file, or the file ``lock`` in the folder, is locked until then. Leftovers of earlier calls are deleted
-    first if they are not locked, because the operating system releases the locks of a killed process. If
-    `path` is missing and a leftover contains the folder that it was about to replace (`PREVIOUS`), that
-    folder is restored. On file systems without locks, leftovers are kept. If an `OSError` names the temporary
-    file or no file, it is changed to name `path`.
+    The file, or the file ``lock`` in the folder, is locked until then. Leftovers of killed processes, which
+    are no longer locked, are deleted first. If `path` is missing and a leftover contains the folder that it
+    was about to replace (`PREVIOUS`), that folder is restored. If the file system does not support locks,
+    leftovers are kept. An `OSError` that names the temporary file, or no file, is changed to name `path`.
     """
     try:
         for name in os.listdir(path.parent):

@@ -1,4 +1,4 @@
-"""Names, dtypes and versions of everything that is written to disk, defined only here."""
+"""Names, dtypes and format versions of everything written to disk; they are defined only here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamsvm.errors import Remedy, StreamsvmError
 
 STORE_VERSION = 5
 STORE_ATTR = "streamsvm"  # root attribute with the store record
-CHUNK_NNZ = 2**18  # values per chunk: large enough to amortise a read, small compared with a block
+CHUNK_NNZ = 2**18  # values per chunk: enough to amortise the cost of a read, but far fewer than in a block
 
 INDPTR_DTYPE = np.dtype(np.int64)
 LABEL_DTYPE = np.dtype(np.int32)
@@ -37,7 +37,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 RUN_VERSION = 17  # versions 1 to 16 are unreleased
 RUN_JSON = "run.json"
-ANNDATA = "anndata"  # store record entry: True if the rows are X, raw or a layer of AnnData
+ANNDATA = "anndata"  # entry of the store record: True if the rows come from X, raw.X or a layer of AnnData
 ONLINE = "online"  # kind of a run that learns from a stream; runs of `fit` have no kind
 WEIGHTS = "weights.bin"
 AVERAGE_DELTA = "weights-avg.bin"

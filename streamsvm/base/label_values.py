@@ -37,7 +37,7 @@ MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-na
 
 
 def class_name(label: Any) -> str:
-    """Return a label as a string; whole floats have no decimal point."""
+    """Return a label as a string; a whole float is written without a decimal point: 1.0 becomes "1"."""
     label = as_python_value(label)
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
@@ -45,14 +45,14 @@ def class_name(label: Any) -> str:
 def class_record(labels: np.ndarray) -> dict[str, Any]:
     """Return the entries of a model record for the labels of all classes; `class_labels` is the inverse.
 
-    Raises `InputError` for fractional numbers and for label types that a model cannot store.
+    Raises `InputError` for floats that are not whole numbers, and for labels that a model cannot store.
     """
     dtype = TEXT if labels.dtype.kind in "UT" else labels.dtype.name
     values = [as_python_value(label) for label in labels.tolist()]
     fraction = next((x for x in values if labels.dtype.kind == "f" and not x.is_integer()), None)
     if fraction is not None:
         raise InputError(
-            f"Unknown label type: continuous: y has {fraction:g}, but numeric labels must be whole numbers",
+            f"Unknown label type: continuous: y contains {fraction:g}, but numeric labels must be integers",
             remedy=Remedy("convert class labels to text with y.astype(str), or train a regression model"),
         )
     wrong: Any = None if dtype in LABEL_DTYPES else labels.dtype
@@ -96,7 +96,8 @@ def codes_among(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
 
 def warn_of_unknown(n: int, where: str) -> None:
     if n:
-        warn(StreamsvmWarning(f"{where}: rows with labels unknown to the model count as wrong (rows: {n:,})"))
+        rows = "1 row has a label" if n == 1 else f"{n:,} rows have labels"
+        warn(StreamsvmWarning(f"{where}: {rows} unknown to the model; such rows count as wrong"))
 
 
 def class_labels(record: Mapping[str, Any]) -> np.ndarray:

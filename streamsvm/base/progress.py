@@ -18,8 +18,8 @@ Report = Callable[[dict[str, Any]], None]
 logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # silent unless the program configures logging
 
-# Prefixes of entries in pass reports: for measurements of the averaged weights and, if the average is the
-# model, for accuracies of the last iterate.
+# Prefixes in pass reports: the first marks measurements of the averaged weights. The second marks accuracies
+# of the last iterate, which are reported if the averaged weights are the model.
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
 COMPILING = "compiling kernels, which happens once per machine"
 _listeners: list[Callable[[str], None]] = []  # callbacks to be notified of kernel compilation

@@ -32,13 +32,11 @@ def shortened(text: object, max_length: int = 60) -> str:
 
 
 def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmError]) -> None:
-    """Raise `error` if a class name has a control character, which could corrupt a file or a terminal."""
+    """Raise `error` if a class name contains a control character, which could corrupt files or terminals."""
     for name in classes:
         if _CONTROL.search(name):
             name = shortened(name)
-            raise error(
-                f"{where}: the name of class '{name}' has a control character; rename the class in the data"
-            )
+            raise error(f"{where}: the name of class '{name}' contains a control character; rename the class")
 
 
 def parse_size(size: Any) -> int:

@@ -61,9 +61,9 @@ class WorkersLost(ClusterError):
 class Threads:
     """Pool of up to `number` threads, which run in parallel because kernels release the GIL.
 
-    With one thread, work runs in the caller's thread, unless `background` lets the caller continue. Threads
-    start on demand and end with the pool. After an error or an interrupt, calls in progress are
-    completed and pending calls are cancelled. `name` is the prefix of the thread names.
+    If `number` is 1, work runs in the caller's thread, unless `background` is True. Threads start
+    on demand and end with the pool. After an error or an interrupt, calls in progress are completed and
+    pending calls are cancelled. `name` is the prefix of the thread names.
     """
 
     def __init__(self, number: int = 1, name: str = "streamsvm", *, background: bool = False) -> None:
@@ -134,10 +134,10 @@ class Threads:
     ) -> Generator[Result, None, None]:
         """Yield the results in the order of the items, which are drawn in the caller's thread.
 
-        Up to `ahead` calls (by default, one per thread) are submitted before the first result is awaited.
-        Without threads, each call runs when its result is requested. A consumer that keeps one result while
-        it requests the next needs memory for ``ahead + 1`` results. An error in the item iterator is raised
-        in place of the item's result.
+        Up to `ahead` calls (by default, one per thread) are submitted before the first result is awaited. If
+        the pool has no threads, each call runs when its result is requested. A consumer that keeps one result
+        while it requests the next needs memory for ``ahead + 1`` results. An error in the item iterator is
+        raised in place of the item's result.
         """
         ahead = 1 if self._pool is None else ahead or self.number
         pending, source = deque[Future[Result]](), iter(items)

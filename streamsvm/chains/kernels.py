@@ -43,7 +43,7 @@ def sequence_score(scores, transitions, sequence, n):
 def best_sequence(scores, transitions, n, sequence):
     """Write the best label sequence of `n` tokens to ``sequence[:n]``; return its score (Viterbi).
 
-    `sequence` is int64, the other arrays are float64. Ties go to the first class, from the last token back.
+    `sequence` is int64, and the other arrays are float64. The traceback chooses the first of tied classes.
     """
     k = len(transitions)
     value, previous = scores[0].copy(), np.empty(k)

@@ -19,12 +19,12 @@ label of each token, and of each pair of labels of successive tokens. A visit fi
 Viterbi algorithm, and takes a step in the duals with one of four solvers:
 
 ``cached``
-    keeps a few sequences with positive weight, and takes exact pairwise steps among them.
+    keeps a few sequences with positive weight, and takes exact steps that move weight between two of them.
 ``bcfw``
     takes a Frank-Wolfe step towards the best sequence (Lacoste-Julien et al. 2013), and keeps the non-zero
     marginals.
 ``bcpl``
-    takes a step of block-coordinate partial linearization towards the distribution α_y exp(gain(y) / τ),
+    takes a step of block-coordinate partial linearization towards the distribution ∝ α_y exp(gain(y) / τ),
     whose marginals are computed by forward-backward, and keeps all marginals. Initially, all weight is on y*.
     Marginals below 1e-12 C are raised to this value first, because the exponential cannot increase zeros.
 ``oeg``
@@ -116,9 +116,9 @@ def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
 
 @kernel
 def _is_idle(rows, i, n, C, tally):
-    """Count the `n` tokens of the chain starting at row `i`; return True if it is not in the objective.
+    """Count the `n` tokens of the chain at row `i`; return True if the objective excludes the chain.
 
-    This is the case if its cost is 0, a label is unknown, or its only token has norm zero (as for ``cs``).
+    It does so if the cost is 0, if a label is unknown, or if the only token has norm zero (as for ``cs``).
     """
     tally[VISITED] += n
     if C == 0.0:
@@ -154,7 +154,7 @@ def _count_correct(n, chain):
 
 @allocating
 def _largest_gain(n, chain):
-    """Return the loss of a chain and set ``chain.best`` to its sequence; add 1 to scores of wrong classes."""
+    """Add 1 to scores of wrong classes; set `chain.best` to the sequence of largest gain; return the loss."""
     own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
     for t in range(n):
         for c in range(len(chain.transitions)):

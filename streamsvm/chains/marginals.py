@@ -2,7 +2,7 @@
 
 Each token except the last has a dual for each pair of its label a and the next label b, with the id a k + b.
 The last token has a dual for each label. For each token, the dual of the true pair (or label) is not stored,
-because it is C minus the sum of the stored duals.
+because it is C minus the sum of the stored duals. Equation numbers are from Mohapatra et al. (2016).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
 
 @kernel
 def _add_pair_step(entry, t, n, step, chain):
-    """Add the change of a dual of token `t` to its marginal steps, and subtract it from the true pair's."""
+    """Add the change of a dual of token `t` to the steps of its pair, and subtract it for the true pair."""
     k, own = len(chain.transitions), chain.own
     first = entry // k if t + 1 < n else entry
     chain.node_steps[t, first] += step

@@ -1,7 +1,7 @@
-"""Block solver ``cached`` of the chain-structured SVM: pairwise steps among label sequences.
+"""Block solver ``cached`` of the chain-structured SVM: moves weight between pairs of label sequences.
 
-For each kept sequence, every row of the chain stores its label and the weight of the sequence as a dual. The
-true sequence is not stored, because its weight is C minus the sum of the stored weights.
+For each sequence that the solver keeps, every row of the chain stores a dual: the label of the row as the id,
+and the weight of the sequence. The weight of the true sequence is C minus the sum of the stored weights.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from streamsvm.kernels.duals import close_row
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.losses.base import MOST_SEQUENCES, ROUNDS
 
-_ACCURACY = 0.001  # pairwise steps end when a step adds at most this fraction of the total increase
-_STEPS = 5  # maximum number of pairwise steps per sequence
+_ACCURACY = 0.001  # no more steps are taken after one that adds at most this fraction of the total increase
+_STEPS = 5  # maximum number of steps per sequence
 
 
 class Cached(NamedTuple):
@@ -27,7 +27,7 @@ class Cached(NamedTuple):
     before: np.ndarray  # (capacity,) float64: weights before the visit; 0 for the true sequence
     losses: np.ndarray  # (capacity,) float64: number of wrong labels
     gains: np.ndarray  # (capacity,) float64: gains as defined in `streamsvm.chains.loss`
-    curvature: np.ndarray  # (capacity, capacity) float64: products of the changes of W and T by unit weights
+    curvature: np.ndarray  # (capacity, capacity) float64: inner products of changes in (W, T) by unit weights
     products: np.ndarray  # (n, n) float64: inner products of the tokens
     # Scratch arrays of `_add_products`: products of the tokens with a change of W, and the change of T.
     token_products: np.ndarray  # (n, k) float64
@@ -44,7 +44,7 @@ def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
 
 @inlined
 def kept_sequences(i, n, old):
-    """Return the number of kept sequences of a chain, the same in all its rows unless the file is damaged."""
+    """Return the number of kept sequences of a chain; rows agree on it unless the file is damaged."""
     m = np.int64(old.counts[i])
     for t in range(1, n):
         m = min(m, np.int64(old.counts[i + t]))
@@ -99,7 +99,7 @@ def _describe(cached, s, n, chain):
 
 @allocating
 def _balance_in_rounds(cached, m, n, gain, chain):
-    """Move weight among `m` sequences and new best ones, first ``chain.best``; return the new number."""
+    """Move weight among `m` sequences and new best ones, first ``chain.best``; return the new `m`."""
     alpha, gains = cached.alpha, cached.gains
     scored_alpha = cached.before.copy()  # weights for which the scores were computed
     for round_ in range(ROUNDS):
@@ -130,7 +130,7 @@ def _balance_in_rounds(cached, m, n, gain, chain):
 
 @kernel
 def _make_room(alpha, gains, curvature, m):
-    """Drop sequences beyond `MOST_SEQUENCES`, those that change the dual least; return its total change."""
+    """Until at most `MOST_SEQUENCES` are left, drop the one that lowers the dual least; return its change."""
     change = 0.0
     n_weighted = 0
     for s in range(1, m):
@@ -183,7 +183,7 @@ def _write_sequences(cached, m, i, n, new, chain):
 
 @allocating
 def _rescored_gain(products, n, chain):
-    """Apply the marginal steps to the scores and clear them; return the gain of the new best sequence."""
+    """Apply the marginal steps to the scores, then clear the steps; return the gain of the best sequence."""
     k = len(chain.transitions)
     for t in range(n):
         for u in range(n):
@@ -254,7 +254,7 @@ def _add_products(cached, a, n, own):
 
 @kernel
 def _balance(alpha, gains, curvature, m):
-    """Take pairwise steps among `m` sequences; modify `alpha` and `gains`, and return the rise of the dual.
+    """Move weight between pairs of `m` sequences, updating `alpha` and `gains`; return the rise of the dual.
 
     Each step takes weight from the sequence with the smallest gain among those that have weight, and moves
     it to the sequence with the largest gain.

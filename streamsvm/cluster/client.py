@@ -1,7 +1,7 @@
 """Connect to a Dask cluster: find its workers, check that they match, and wait for their results.
 
-Tasks are pure functions of other results or of data that the scheduler holds, so the scheduler repeats them
-if a worker is lost. If other data is lost (`WorkersLost`), the run continues from its last commit.
+Tasks are pure functions of results of other tasks or of data on the scheduler, which repeats them if a worker
+is lost. If data that only workers hold is lost (`WorkersLost`), the run continues from its last commit.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ LOCAL = "local"
 CLOSE_SECONDS = 3.0  # time limit for workers to close files, and for local workers to end
 _CHECK_ATTEMPTS = 3
 _POLL_SECONDS = 1.0
-_SILENT_SECONDS = 5.0  # time without a heartbeat; workers send one at least each second
+_SILENT_SECONDS = 5.0  # time without a heartbeat; workers send at least one per second
 _GRAPH_WARNING_SIZE = "1000PB"  # so large that Dask never warns of large arguments
-_SCHEDULER_ERRORS = OSError, AttributeError, RuntimeError  # the last two are raised after the client gave up
+_SCHEDULER_ERRORS = OSError, AttributeError, RuntimeError  # the last two are raised once the client gives up
 
 
 class Limits(NamedTuple):
@@ -225,7 +225,7 @@ class Cluster:
         return results
 
     def put(self, values: Sequence[Any], at: str) -> list[Any]:
-        """Send values to the worker with the address `at`; the futures are lost if this worker leaves."""
+        """Send values to the worker `at`, and return futures, which are lost if the worker leaves."""
         scattering = self._client.scatter(
             list(values), workers=[at], direct=True, hash=False, timeout=self._limits.connect,
             asynchronous=True,
@@ -269,7 +269,7 @@ class Cluster:
                 raise WorkersLost(f"the cluster {self.address} finished no task for {limit:g} seconds")
 
     def _has_silent_worker(self) -> bool:
-        """Return True if a worker is silent for `_SILENT_SECONDS`; if there are no workers, wait for one."""
+        """Wait until there is a worker; return True if any has been silent for `_SILENT_SECONDS`."""
         if not (records := self._worker_records()):
             self._await_workers()
         now, before = time.monotonic(), self._heartbeats
@@ -291,7 +291,7 @@ class Cluster:
             raise ClusterError(f"the scheduler of the cluster {self.address} no longer answers")
 
     def check(self, data: Any) -> list[str]:
-        """Raise `ClusterError` if a worker does not match or cannot read the store; return warnings."""
+        """Check versions and data access of all workers; raise `ClusterError` or return warnings."""
         by_address = self.call_on_workers(versions)
         for address, remote in by_address.items():
             for name, version in versions().items():
@@ -308,8 +308,8 @@ class Cluster:
             return []
         return [
             Message(
-                f"the processors of the workers differ ({', '.join(processors)}), so results may differ in "
-                "the last digits, and the model depends on which worker runs which task",
+                f"the workers have different processors ({', '.join(processors)}), so the last digits of the "
+                "model depend on which worker runs which task",
                 Remedy("set NUMBA_CPU_NAME and NUMBA_CPU_FEATURES to the same values on all machines"),
             )
         ]
@@ -332,7 +332,7 @@ class Cluster:
                         remedy=_SAME_VERSIONS,
                     ) from None
                 if attempt + 1 == _CHECK_ATTEMPTS or set(addresses) <= set(self.workers):
-                    raise ClusterError(f"a worker does not answer: {error}") from None
+                    raise ClusterError(f"a worker does not answer: {error}; restart the workers") from None
         raise AssertionError
 
     def __enter__(self) -> Self:

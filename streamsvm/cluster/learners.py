@@ -82,7 +82,7 @@ class ClusterClassRounds(ClassRounds):
 
 
 def _centre_groups(weights: ShardedWeights, turn: Turn, shards: list[Any]) -> None:
-    """Replace each group with a task that subtracts the mean over the classes of all groups."""
+    """Replace each entry of `shards` by a task that subtracts the mean over all classes from this group."""
     cluster, addresses = weights.cluster, weights.choose_workers(len(shards))
     groups = list(zip(shards, addresses, strict=True))
     sums = [cluster.task("sum", sum_group, weights.job, turn, group, at=address) for group, address in groups]

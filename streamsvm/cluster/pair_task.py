@@ -1,4 +1,4 @@
-"""Cluster tasks for training split by classes: visits by pairs of class groups, and centring of weights."""
+"""Cluster tasks for training split by classes: visits for pairs of class groups, and centring of weights."""
 
 from __future__ import annotations
 

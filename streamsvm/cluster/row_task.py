@@ -69,7 +69,7 @@ def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
 def score_part(
     job: Job, number: int, part: int, shard: WeightShard, average_scale: float | None
 ) -> TaskResult:
-    """Score a part of a block, as `SplitVisits.score` does."""
+    """Score a part of a block with the current weights and, given `average_scale`, the averaged weights."""
     begin = time.thread_time()
     rows = scored_part(job.reader().to_score(number), part)
     weights = job.weights_of(shard, averaged=average_scale is not None)

@@ -130,7 +130,7 @@ class WeightShard(NamedTuple):
         return cls(current, average, worker.own_address())
 
     def copy(self, *, averaging: bool) -> WeightShard:
-        """Copy the weights and, with `averaging`, the average delta, which starts at zero."""
+        """Copy the weights and, if `averaging` is True, the average delta, or zeros if there is none."""
         average = self.average_delta[:0]
         if averaging:
             average = self.average_delta.copy() if len(self.average_delta) else np.zeros_like(self.current)
@@ -163,7 +163,7 @@ def without_average(shard: WeightShard) -> WeightShard:
 
 
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int) -> float:
-    """Return ‖w‖² of the first columns of a shard, or of its average, like `Learner.norm2`."""
+    """Return ‖w‖² of the first `n_classes` columns, for averaged weights unless `average_scale` is 0."""
     weights = job.weights_of(shard, averaged=average_scale > 0)
     problem, sums = Problem(n_classes, job.spec.settings.margin), np.zeros(1)
     job.spec.loss.kernels.norm2(weights, average_scale, None, problem, sums)
@@ -178,5 +178,5 @@ def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
 
 
 def in_slices(n: int) -> Iterator[slice]:
-    """Yield slices of `n` features, because a copy of all weights may not fit into memory."""
+    """Yield slices of `n` features, whose weights fit into memory even if a copy of all weights does not."""
     return (slice(begin, begin + _SLICE_FEATURES) for begin in range(0, n, _SLICE_FEATURES))

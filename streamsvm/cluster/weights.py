@@ -1,7 +1,7 @@
 """Weights in the memory of the workers of a cluster.
 
-Weights are futures, which workers pass among themselves. The main process sends old duals with each task,
-receives new duals, and fetches the weights for commits, evaluation and the model.
+The main process has only futures of the weights, which workers send to one another. It sends old duals with
+each task, receives new duals, and fetches the weights for commits, evaluation and the model.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def open_once(token: str, open_: Callable[[], _T]) -> _T:
 
 
 def _close_when_idle(token: str, worker: Any) -> None:
-    """Close an object once its command, which may have been killed, has no task here."""
+    """Close an object once no task of its command is left on this worker; killed commands do not close it."""
     while token in _open:
         time.sleep(_IDLE_SECONDS)
         with _lock:  # the worker lists a task before the task asks for the object
@@ -78,5 +78,5 @@ def read_problem(data: Any) -> str | None:
 
 
 def identity(value: Any) -> Any:
-    """Return the value, which the scheduler can send again because it is the result of a task."""
+    """Return `value`, to make it the result of a task, which the scheduler can repeat if a worker is lost."""
     return value

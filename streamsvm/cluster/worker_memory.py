@@ -12,7 +12,7 @@ from streamsvm.training.training import Training
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-# Largest observed numbers of copies: of a pair of groups for the first and further splits, and of a block.
+# Largest observed numbers of copies: of a pair of groups, for the first and each further split; of a block.
 _PAIR_COPIES, _FURTHER_COPIES, _BLOCK_COPIES = 5, 3, 3
 _COUNTED_NONZEROS = 1 << 22  # above this number, the count of features is an upper bound
 
@@ -20,10 +20,10 @@ _COUNTED_NONZEROS = 1 << 22  # above this number, the count of features is an up
 def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     """Estimate the memory of a worker, excluding the program, for one split and for each further split.
 
-    If classes are split, a worker holds the two class groups of a split before and after a task, the task's
-    copy, and two groups in transit (of average width, or the two widest). If rows are split, it holds all
-    weights before and after a round, for each split the weights of its features and their changes, and the
-    sum of the changes; to count features, this function reads rows of one block. All splits of a worker share
+    With splits by classes, a worker holds the two class groups of a split before and after a task, the task's
+    copy, and two groups in transit (of average width, or the two widest). With splits by rows, it holds all
+    weights before and after a round, the sum of the changes and, for each split, the weights of its features
+    and their changes. To count these features, rows of one block are read. All splits of a worker share
     up to three blocks, the duals of one block, and two copies of the margins of class pairs.
 
     Returns ``worker_bytes`` and ``worker_split_bytes``, which are None if there is only one split.
@@ -40,7 +40,7 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     split_bytes = (block_bytes + dual_bytes) // splits
     shared_bytes = min(_BLOCK_COPIES, len(starts)) * block_bytes + dual_bytes
     shared_bytes += plan.decode_bytes + spec.pair_bytes
-    column_bytes = (1 + plan.average) * itemsize  # bytes of one feature
+    column_bytes = (1 + plan.average) * itemsize  # bytes of one column for one feature
     if spec.groups is None:
         feature_bytes = column_bytes * shape[1]
         split_bytes += feature_bytes * _count_features(store, begin, begin - (-rows // splits))

@@ -49,7 +49,7 @@ def as_matrix(
     first: int = 0,
     columns: Mapping[str, Any] | None = None,
 ) -> Matrix:
-    """Convert an array, SciPy sparse matrix, DataFrame or AnnData, shape (n, n_features), to `dtype`.
+    """Convert an array, sparse matrix, DataFrame or AnnData, shape (n, n_features), to a matrix of `dtype`.
 
     A dense input stays dense if at least half of the values in a sample of its rows are non-zero. Otherwise
     the result is CSR. Raises `error` if `X` is not a numeric matrix, or if a value is not finite in `dtype`.
@@ -202,7 +202,7 @@ def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) ->
     if matrix is None:
         what = "raw" if raw else f"{name} {layer or obsm!r}"
         kind, available = ("obsm", X.obsm) if name == "obsm" else ("layers", X.layers)
-        names = filter(None, available)  # anndata names X None among the layers
+        names = filter(None, available)  # anndata lists X among the layers, under the name None
         raise InputError(f"X has no {what}; available {kind}: {', '.join(map(repr, names)) or 'none'}")
     return SimpleNamespace(X=matrix, var_names=names, obs=X.obs, obsm=X.obsm, obs_names=X.obs_names)
 
@@ -286,7 +286,7 @@ def labelled_rows(
     norm2 = row_norms(matrix.data, matrix.indptr)
     if (row := first_false(np.isfinite(norm2))) is not None:
         raise InputError(
-            f"X[{row}]: the squared norm is not finite", remedy=Remedy("scale the values to about 1")
+            f"X[{row}]: the squared norm is not finite", remedy=Remedy("rescale the data to about 1")
         )
     if sets is None:
         return matrix.rows(codes, norm2), labels, matrix

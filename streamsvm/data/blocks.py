@@ -30,7 +30,7 @@ class Blocks:
     Parameters
     ----------
     starts : ndarray of int64
-        Block boundaries from `cut_blocks`. A single block stays in memory.
+        Block boundaries from `cut_blocks`. If there is only one block, it stays in memory.
     dtype : dtype
         Dtype of the computation, to which values are converted.
     cost : float
@@ -42,7 +42,7 @@ class Blocks:
     held_out : HeldOutPart, optional
         Part of the rows whose cost is set to 0.
     plan : Plan, optional
-        Memory plan, which limits the size of a read; by default, each block is read at once.
+        Memory plan, which limits the size of a read; by default, each block is a single read.
     labelled : bool
         Whether to raise `StoreError` if a row has no known class.
     """

@@ -47,7 +47,7 @@ class Violation(NamedTuple):
 def find_violation(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int
 ) -> Violation | None:
-    """Find a value that is not finite, or an index out of range or not strictly increasing in its row.
+    """Find a value that is not finite, or an index that is out of range or not above the one before it.
 
     `data` (float32 or float64) and `indices` (int32 or int64) are contiguous and have the shape (nnz,).
     `indptr` is int64 of shape (n_rows + 1,) and increases from 0 to nnz.
@@ -112,7 +112,7 @@ def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
 
 
 def row_pieces(starts: np.ndarray, end: int, target: int = 2**20) -> list[tuple[int, int]]:
-    """Divide rows into ranges with about `target` elements or one longer row; return (start, stop) bounds.
+    """Divide rows into ranges of about `target` elements, or of one longer row; return (start, stop) bounds.
 
     `starts` contains the first element of each row, and `end` is the end of the last row.
     """

@@ -28,7 +28,7 @@ def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
     """Read a cost table, float32 of shape (k, k), for k classes.
 
     Arrays and ``.npy`` files must follow the order of `classes`. Other files are read as CSV, with class
-    names in the first line and the first column, in any order. A DataFrame has them as index and columns.
+    names, in any order, in the first line and column. In a DataFrame, they are the index and the columns.
 
     Raises `InputError` if the table cannot be read or is not k by k, if it does not name each class once, or
     if a cost is invalid.
@@ -129,7 +129,7 @@ def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
     """Compute a cost table from a class tree, where costs are the lengths of the paths between classes.
 
     `source` maps each node except the root to its parent, or is the path of a file. Each line of the file
-    contains a child and its parent, separated by white space, or by a tab if names contain blanks. Inner
+    contains a child and its parent, separated by whitespace, or by a tab if names contain spaces. Inner
     nodes may be classes. Raises `InputError` if the file cannot be read, if a node has two parents, or if the
     classes are not in one tree.
     """
@@ -146,7 +146,7 @@ def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
         if len(names) != 2 or "" in names:
             raise InputError(
                 f"{place}: expected a child and its parent, but found {len(names)} names",
-                remedy=Remedy("separate child and parent by one tab if names contain blanks"),
+                remedy=Remedy("separate child and parent by one tab if names contain spaces"),
             )
         child, parent = names
         if parents.setdefault(child, parent) != parent:

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.base.text import parse_part
 from streamsvm.data.rows import PIECE_ROWS
-from streamsvm.errors import InputError, PlanError, StreamsvmWarning, warn
+from streamsvm.errors import InputError, PlanError, warn
 from streamsvm.settings.fit import NONE, Settings
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
     """Return the part of the rows that the setting `hold_out` names, or None if it is not set.
 
     Raises `PlanError` if dividing the rows of a store on disk takes more than `memory` bytes. Raises
-    `InputError` if the hold-out column has too few values for this part, or different values in a sequence.
+    `InputError` if the hold-out column has too few values for this part, or several values in a sequence.
     """
     if hold_out is None:
         return None
@@ -61,7 +61,7 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
         divisions[parts] = (_divide_values if store.held_out_by else _divide)(store, parts)
     result: HeldOutPart = divisions[parts]._replace(part=part - 1)
     if result.n_values and result.n_values[part - 1] in (0, total := sum(result.n_values)):
-        problem = f"part {hold_out} has {result.n_values[part - 1]} of the {total:,} groups to hold out"
+        problem = f"part {hold_out} contains {result.n_values[part - 1]} of the {total:,} groups to hold out"
         raise InputError(f"{store.path}: {problem}; choose another column, or use fewer parts")
     return result
 
@@ -89,7 +89,7 @@ def _divide_values(store: Store, parts: int) -> HeldOutPart:
     edges = np.append(np.flatnonzero(np.diff(hashes, prepend=-1)), n)  # start of each value, and the end
     n_values, largest = len(edges) - 1, np.diff(edges).max()
     if n_values > 1 and 2 * largest > n:
-        warn(StreamsvmWarning(f"{store.path}: {largest:,} of the {n:,} rows share one hold-out value"))
+        warn(f"{store.path}: {largest:,} of the {n:,} rows share one hold-out value; try another column")
     cuts = [0]
     nearest = np.searchsorted(edges[1:] + edges[:-1], 2 * n * np.arange(1, parts) / parts)
     for part, at in enumerate(nearest.tolist(), 1):

@@ -17,8 +17,8 @@ from streamsvm.errors import PlanError
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-# Size of each read that fills a block, in bytes of the block's dtypes. Smaller reads decode more boundary
-# chunks twice, and larger reads leave less memory for blocks.
+# Size of each read that fills a block, in bytes after conversion to the dtypes of the block. Smaller reads
+# decode more boundary chunks twice, and larger reads leave less memory for blocks.
 READ_BYTES = 2**26
 READS_OF_ROOM = 256  # with much memory, a read may take 1/256 of the memory left for blocks
 LEAST_READS = 8  # with little memory, a read and its copies take 1/8 of the memory left for blocks
@@ -40,8 +40,8 @@ BLOCK_WORK = 2**35
 # With at least this many classes, weights are stored as sparse rows if the dense matrix exceeds the budget.
 # With fewer classes, the dense row of a feature takes less than a memory page.
 MANY_CLASSES = 1000
-# With at least this many classes, weights are always stored as sparse rows. If the loss allows it, the wrong
-# classes that a row does not list share a common dual (docs/measurements/engine.md).
+# With at least this many classes, weights are always stored as sparse rows. If the loss allows it, all wrong
+# classes for which a row has no separate dual share one (docs/measurements/engine.md).
 COMMON_DUAL_CLASSES = 2000
 
 
@@ -50,7 +50,7 @@ class Plan:
     """Division of the memory for a fit, in bytes, made before the first row is read.
 
     Memory-mapped files (large weights, duals of the last pass) are not counted, because the operating system
-    caches only as many of their pages as fit. With a single block, the memory that is not planned is used for
+    caches only as many of their pages as fit. If there is only one block, unplanned memory is used for
     the duals of two passes. Training on a matrix in memory has no budget, so the sizes in its plan are 0.
     """
 
@@ -65,7 +65,7 @@ class Plan:
     decode_bytes: int = 0  # chunks being decoded, included in `fixed`
     dual_bytes: int = 0
     block_bytes: int = 0
-    held_blocks: int = 0  # number of blocks in memory: a single block, or the current and the next one
+    held_blocks: int = 0  # number of blocks in memory: 1 if there is only one block; else 2, to read ahead
     first_blocks: int = 1  # number of blocks in the first pass, if later passes have one block
     read_bytes: int = 0  # maximum size of a read, in the block's dtypes
     read_copies: int = 0  # number of copies of a read in memory, in addition to the blocks
@@ -128,7 +128,7 @@ def make_plan(
     row_duals : int, optional
         Maximum number of duals per row; by default one per class.
     rows_at_once : int
-        Number of rows in the longest group if groups are solved as a whole; its new duals must fit.
+        Number of rows in the longest group if groups are solved as a whole; the duals of a group must fit.
     shared : int
         Size in bytes of the weights and of all other memory that is not computed here.
     block_rows : int, optional
@@ -242,7 +242,7 @@ def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, n
 def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
     """Return the offsets of the first non-zero and the first label of each row, relative to ``rows[0]``.
 
-    `rows` is increasing. The result is int64 of shape (2, len(rows)). Label offsets are 0 for single labels.
+    `rows` is increasing. Returns int64 of shape (2, len(rows)). Label offsets are 0 for single-label rows.
     """
     result, before = np.zeros((2, len(rows)), np.int64), [0, 0]
     for begin in range(int(rows[0]), int(rows[-1]), _SCAN_ROWS):
@@ -257,7 +257,7 @@ def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
 
 
 def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
-    """Return a sufficient budget in bytes for each row or group, and the maximum number of its non-zeros."""
+    """Return a sufficient budget, in bytes, for any row or group, and the non-zeros in the longest one."""
     largest = longest = 0
     for _, offsets, cost in _units(store, plan):
         largest = max(largest, int(np.diff(cost).max()))

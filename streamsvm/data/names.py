@@ -32,7 +32,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
         names, repeated = _numbered(names, taken)
         warn(
             f"{where}: feature names are repeated ({examples(repeated)}); suffixes number "
-            "them in the order of the file, so data in another order may be matched wrongly",
+            "them in the order of the file, so data in a different order may be matched wrongly",
             remedy=Remedy("give each feature a distinct name, such as a gene ID"),
         )
     return names
@@ -55,7 +55,7 @@ def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMatch:
-    """Match between the features of the data and of a model.
+    """Match between the features of the data and those of a model.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class FeatureMatch:
     message: Message | None = None
 
     def warn(self, sample: Any, where: str) -> None:
-        """Issue `message` as a warning, and warn if few features in `sample`, rows or a matrix, are known."""
+        """Issue `message` as a warning; also warn if `sample`, rows or a matrix, has few known features."""
         if self.message is not None:
             warn(StreamsvmWarning(self.message))
         if self.columns is not None:
@@ -82,7 +82,7 @@ class FeatureMatch:
 def warn_of_unknown_features(n_known: int, n_unknown: int, where: str) -> None:
     """Warn if fewer than a tenth of the non-zeros are in features that the model knows."""
     if (fraction := n_known / max(n_known + n_unknown, 1)) < _MIN_KNOWN and n_unknown:
-        of_known = f"only {fraction:.2%} of the non-zeros belong to features of the model"
+        of_known = f"only {fraction:.2%} of the non-zeros are in features of the model"
         warn(f"{where}: {of_known}, so predictions may be unreliable; pass data with the model's features")
 
 
@@ -191,7 +191,7 @@ def examples(names: Sequence[str]) -> str:
 
 
 def column_of(X: Any, values: Any, *, of_frame: bool = False) -> Any:
-    """Return `values` or, if it is a name, this column of ``obs`` or, with `of_frame`, of a DataFrame."""
+    """Return `values`, or the column that it names: of ``obs`` or, if `of_frame` is True, of a DataFrame."""
     if not isinstance(values, str):
         return values
     is_frame = of_frame and not hasattr(X, "obsm")

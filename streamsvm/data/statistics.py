@@ -3,7 +3,7 @@
 Rows are added one by one, in order. Squared deviations from the running mean are summed (Welford 1962),
 because a difference of two sums of squares is inaccurate for features with a large mean. Long data is divided
 into spans, which depend only on the number of rows. Spans are accumulated separately and combined in order
-(Chan et al. 1979); the same formula adds the zeros at the end. The results are therefore bit-identical for
+(Chan et al. 1979); the same formula finally adds the zeros. The results are therefore bit-identical for
 any read size and any number of threads.
 """
 

@@ -11,7 +11,7 @@ from streamsvm.errors import Remedy, StreamsvmWarning, warn
 
 VALUES_IN = "values_in"  # entry of run and model records
 SAMPLE_VALUES = 2**16  # values checked before a prediction
-_FIRST = 1000  # values checked first, because most fractions show up early
+_FIRST = 1000  # values checked first, because most non-integers show up early
 
 
 class ValuesIn(NamedTuple):
@@ -46,10 +46,10 @@ def warn_of_difference(
     if current.integers and not trained.integers and current.largest > trained.largest:
         problem = (
             f"{where}: the first values are whole numbers, up to {current.largest:,.6g}, like counts, but "
-            f"the training data had fractions, up to {trained.largest:,.6g}"
+            f"the training data had values that are not whole numbers, up to {trained.largest:,.6g}"
         )
     elif trained.integers and not current.integers:
-        problem = f"{where}: some values have fractions, but the training data had only whole numbers"
+        problem = f"{where}: some values are not whole numbers, but the training data had only whole numbers"
     if problem is not None:
         remedy = Remedy("prepare the data like the training data, or choose the layer used in training")
         warn(StreamsvmWarning(problem, remedy=remedy))

@@ -23,7 +23,7 @@ def table_columns(model: Model, program: str) -> list[dict[str, Any]]:
 
 
 def raw_transformer(model: Model) -> Any:
-    """Return a fitted ``HashingVectorizer`` for text, ``ColumnTransformer`` for a table, None for a matrix.
+    """Return a ``HashingVectorizer`` for text, a fitted ``ColumnTransformer`` for a table, None for a matrix.
 
     Adjacent columns of the same type share one transformer. Numeric and boolean categories are compared as
     numbers, because a DataFrame may contain them as integers, floats or text.

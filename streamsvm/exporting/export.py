@@ -34,7 +34,7 @@ class Exported:
     bytes : int
         Total size of the written files in bytes.
     numbers : dict of str to int, or None
-        Number written for each class; None unless LIBLINEAR's format cannot represent the labels.
+        Number written for each class if LIBLINEAR's format cannot represent the labels; otherwise None.
     """
 
     path: str
@@ -101,21 +101,21 @@ def export_model(
     -----
     The transforms ``center``, ``scale``, ``idf``, ``df``, ``select`` and ``bias`` become part of the
     coefficients and intercepts. ``l2``, ``log1p``, ``normalize``, ``binarize`` and ``fourier`` can be
-    exported to ``"sklearn"`` and ``"onnx"``, ``clip`` only to ``"onnx"``. Other programs do not check that
-    rows are counts, as the transform ``counts`` does.
+    exported to ``"sklearn"`` and ``"onnx"``, ``clip`` only to ``"onnx"``. The transform ``counts``, which
+    checks that rows contain counts, is left out.
 
     Categories that did not occur in training are ignored. If all categories of a column are numbers, the
     scikit-learn pipeline compares them as numbers and rejects other text.
 
-    Other programs may sum in a different order or precision, so nearly equal scores may be ranked
-    differently.
+    Other programs may sum in an order or precision different from that of streamsvm, so they may rank nearly
+    equal scores differently.
     """
     kind = format or _SUFFIXES.get(Path(path).suffix.lower())
     if kind not in _FORMATS:
-        formats, suffixes = ", ".join(_FORMATS), ", ".join(_SUFFIXES)
-        raise wrong_setting("format", f"must be one of {formats}, unless {path} ends in one of {suffixes}")
+        formats, suffixes = ", ".join(_FORMATS), " or ".join(_SUFFIXES)
+        raise wrong_setting("format", f"must be one of {formats}, or left out if the path ends in {suffixes}")
     if dtype is not None and kind != "streamsvm":
-        raise wrong_setting("dtype", f"applies only to the format streamsvm, not to {kind}")
+        raise wrong_setting("dtype", f"applies only to the format streamsvm, not to {kind}; leave it out")
     prune = checks.NOT_NEGATIVE.checked("prune", prune)
     check_local(path, ModelError)
     target = Path(path)

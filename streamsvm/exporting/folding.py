@@ -95,7 +95,7 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
     coef.eliminate_zeros()
     coef = coef.astype(np.float64)
     intercept = np.zeros(coef.shape[1])
-    if bias is not None:  # the last row has the coefficients of the constant feature
+    if bias is not None:  # the last row contains the coefficients of the constant feature
         intercept, coef = bias * coef[[-1]].toarray()[0], coef[:-1]
     if model.transforms and isinstance(model.transforms[-1], Fourier):
         return coef, intercept
@@ -104,6 +104,6 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
 
 
 def two_class_difference(folded: FoldedModel) -> tuple[Any, np.ndarray]:
-    """Return the coefficients (n_features, 1) and intercept (1,) of the second class minus the first."""
+    """Return coefficients (n_features, 1) and intercept (1,): the second class minus the first."""
     coef = folded.coef[:, [1]] - folded.coef[:, [0]]
     return coef.tocsr(), folded.intercept[1:] - folded.intercept[:1]

@@ -30,7 +30,7 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
     names = [step.name for step in folded.steps if not isinstance(step, np.ndarray)]
     if names:
         raise ModelError(
-            f"LIBLINEAR's format cannot represent the transforms {', '.join(names)} of the model",
+            f"LIBLINEAR's format cannot represent these transforms of the model: {', '.join(names)}",
             remedy=Remedy("export to sklearn, onnx or streamsvm"),
         )
     classes = [str(label) for label in model.record["classes"]]
@@ -44,8 +44,8 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
         )
     if model.record.get("index_base") == 0:
         warn(
-            "LIBLINEAR counts features from 1, but the training text counts from 0, so feature j becomes "
-            "j + 1; add 1 to the feature numbers of the text to predict"
+            "LIBLINEAR numbers features from 1, but the training text numbers them from 0, so feature j "
+            "becomes j + 1; add 1 to the feature numbers of the text to predict"
         )
     coef, intercept, labels, solver = folded.coef, folded.intercept, numbers, "MCSVM_CS"
     if len(classes) == 2:  # LIBLINEAR then uses one column; a positive score means the first label

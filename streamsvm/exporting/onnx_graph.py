@@ -135,7 +135,7 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
 
 
 def _sparsemax(graph: _Graph, n_classes: int) -> None:
-    """Add nodes that project the scores onto the simplex, as `streamsvm.model.scoring` does."""
+    """Add nodes that project the scores onto the simplex (see `streamsvm.model.scoring`)."""
     shifted = graph.node("Sub", "scores", graph.node("ReduceMax", "scores", axes=[1], keepdims=1))
     falling = graph.node("TopK", shifted, graph.constant([n_classes], np.int64))
     graph.nodes[-1].output.append(f"{falling}.order")

@@ -40,8 +40,8 @@ def blocks_to_score(
 ) -> Blocks:
     """Divide a store into blocks that have the classes and features of `like`, for scoring.
 
-    `memory` limits the memory for reading in bytes, including `held_row_bytes` of extra memory for each row.
-    Features are matched by name if both store and model have names, as described in `Blocks.match`. Then
+    `memory` limits the memory for reading, in bytes, including `held_row_bytes` of extra memory for each row.
+    Features are matched by name if both store and model have names; `Blocks.match` describes the match. Then
     `transformed` is applied to the store.
 
     Raises `FeatureError` if store and model have no name in common, or if the store lacks a table column that

@@ -48,12 +48,12 @@ Read = Iterator[tuple[Rows, np.ndarray]]
 class RowsToScore:
     """Reader of rows and their names from data of any kind; the rows are transformed for the model.
 
-    If `labelled` is True, a store must have labels that the model knows, and a matrix needs `y` or `label`;
-    the default is the column that the model was trained on.
+    If `labelled` is True, a store must have labels that the model knows, and a matrix needs `y` or `label`.
+    By default, `label` is the column that the model was trained on.
 
-    Reading sets three attributes. `n_rows` is None if unknown. `unlabelled` is the number of rows that are
-    left out because they have no label; for a file, it is set at the end. `texts` contains the documents of
-    the rows that were yielded last if their n-grams are hashed, and is None or empty otherwise.
+    Reading sets three attributes. `n_rows` is the number of rows, or None if unknown. `unlabelled` is the
+    number of rows left out because they have no label; for a file, it is set at the end. `texts` contains the
+    documents of the rows that were yielded last if their n-grams are hashed, and is None or empty otherwise.
     """
 
     model: Model
@@ -69,7 +69,7 @@ class RowsToScore:
     def read(self, data: Any, y: Any = None, groups: Any = None, where: str = "the data") -> Read:
         """Yield the rows of `data` in batches, in order, with their names, int64 or str objects.
 
-        `data`, `y` and `groups` are as for `streamsvm.evaluate`. Error messages call blocks of rows `where`.
+        `data`, `y` and `groups` are as for `streamsvm.evaluate`. In messages, `where` names blocks of rows.
         """
         y, label = label_column(y, self.settings.label)
         is_path = isinstance(data, str | os.PathLike)

@@ -47,7 +47,7 @@ class DataSchema:
     def resolve_index_base(self, index_base: int | None) -> int:
         """Return the index of the first feature in LIBSVM text that has this schema.
 
-        Raises `InputError` if `index_base` contradicts the schema, both are None, or features have names.
+        Raises `InputError` if `index_base` contradicts the schema, if none is set, or if features have names.
         """
         if self.encoding is not None or self.names is not None:
             have = "have names" if self.encoding is None else "are columns of a table"

@@ -1,1 +1,1 @@
-"""Compiled functions that all losses share, and the options and cache with which they are compiled."""
+"""Compiled functions that all losses share, the options for compiling them, and a cache of compiled code."""

@@ -62,6 +62,6 @@ def centre(features: np.ndarray, weights: np.ndarray, ranges: np.ndarray) -> Non
 
 
 def centre_with_shared(features: np.ndarray, weights: np.ndarray, n_classes: int) -> None:
-    """Centre the class columns and clear the shared column, which changes no score (see `lee_lin_wahba`)."""
+    """Centre the class columns and clear the shared column; no score changes (see `lee_lin_wahba`)."""
     centre(features, weights, np.array([[0, n_classes, n_classes]]))
     weights[features, n_classes] = 0

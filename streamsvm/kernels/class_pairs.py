@@ -40,7 +40,7 @@ def shift_lanes(y, c, pairs, problem, like):
 
 @inlined
 def add_margins(y, vectors, n, problem, pairs, scratch):
-    """Add (Δ - 1) / M to the scores of the classes in the first `n` of `vectors`, if there are margins."""
+    """Add (Δ - 1) / M to the scores of the classes in the first `n` of `vectors`, unless all Δ are 1."""
     if len(pairs.margins) == 0:
         return
     like = cast(zeros(), scratch.scores)

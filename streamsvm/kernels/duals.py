@@ -85,7 +85,7 @@ class RowDuals(NamedTuple):
 
 
 def joined(parts: Sequence[RowDuals]) -> RowDuals:
-    """Concatenate the duals of different rows of a block; return a single part as it is."""
+    """Concatenate the duals of different rows of a block, without copying if there is only one part."""
     return parts[0] if len(parts) == 1 else RowDuals(*map(np.concatenate, zip(*parts, strict=True)))
 
 

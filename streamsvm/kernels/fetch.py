@@ -10,7 +10,7 @@ _AHEAD = 2  # distance in visits; with 1, data arrives too late, and larger dist
 
 @inlined
 def fetch_rows(rows, order, t, end, tile):
-    """Prefetch upcoming rows: first positions, labels and costs, later the values unless there is a tile."""
+    """Prefetch upcoming rows: first positions, labels, norms and costs, then values if there is no tile."""
     if t + 2 * _AHEAD < end:
         i = order[t + 2 * _AHEAD]
         prefetch(rows.indptr, i)

@@ -1,4 +1,4 @@
-"""Loops over rows that all losses share: visits, revisits and scoring.
+"""Loops over rows, shared by all losses: visits, revisits and scoring.
 
 A *visit* scores a row and takes a *block step*, which solves the row's *block problem* and updates the
 weights. The block problem is the dual problem with the duals of all other rows fixed. A *revisit* considers
@@ -71,7 +71,7 @@ class Kernels(NamedTuple):
     revisit: Any | None
     loss_rows: Any
     norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, problem, sums): adds ‖W‖² to sums
-    sum_duals: Any = None  # (rows, duals, problem) -> terms of the duals in the dual objective
+    sum_duals: Any = None  # (rows, duals, problem) -> sum of the terms of all duals in the dual objective
     visit_matrix: Any = None
 
 
@@ -123,7 +123,7 @@ def make_kernels(
         takes a block step for each row of ``order[begin:end]``. It modifies weights, ``duals.new``, scratch,
         tally and sparse rows. It returns the position reached, which is less than `end` if the dual buffer or
         the sparse rows have no room for another row. `pairs` is None or `ClassPairs`; `sets` is None or
-        `LabelSets`. ``visit_matrix`` does the same with a `DualMatrix`. ``revisit`` takes block steps over
+        `LabelSets`. ``visit_matrix`` does the same with a `DualMatrix`. ``revisit`` takes block steps for
         only the classes with a listed dual, and counts neither rows nor losses. Its ``duals.old`` contains
         views of the buffer ``duals.new``, which it overwrites.
 

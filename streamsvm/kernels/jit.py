@@ -57,7 +57,7 @@ def kernel(function: Callable, name: str | None = None, **options: Any) -> Any:
 
 
 def inlined(function: Callable, name: str | None = None, **options: Any) -> Any:
-    """Compile a function that is inlined into its callers to avoid calls, and that Python cannot call."""
+    """Compile a function to be inlined into its callers, to avoid calls. It cannot be called from Python."""
     _set_name(function, name)
     return numba.njit(**(OPTIONS | {"forceinline": True} | _inline_options() | options))(function)
 
@@ -135,7 +135,7 @@ def _inline_options() -> dict[str, Any]:
 
 
 _KERNEL = re.compile(rb"\n@(kernel|inlined|allocating|compiled|intrinsic)\b")  # ten times as fast as with ^
-# In these folders, all files are hashed, because kernels use their constants.
+# All files in these folders are hashed, because kernels use constants that the files define.
 _KERNEL_FOLDERS = ("kernels", "losses", "published", "chains")
 _DIGEST_BYTES = 32
 _NOTICE_FILE = "said-compiling"  # file that is touched when a process reports that it is compiling
@@ -143,7 +143,7 @@ _NOTICE_FILE = "said-compiling"  # file that is touched when a process reports t
 
 @functools.cache
 def source_digest(folder: Path) -> str:
-    """Hash all files that define compiled functions or their types, because Numba checks only one file."""
+    """Hash all files with compiled functions or their types; Numba checks only the file of each function."""
     digest = hashlib.sha256()
     for path in [Path(__file__), *sorted(folder.rglob("*.py"))]:
         text = path.read_bytes()
@@ -165,7 +165,7 @@ def _enable_cache(dispatcher: Any, function: Callable) -> None:
     except RuntimeError:
         reason = "neither the package folder nor the home folder is writable"
         _warn_of_cache(f"{_NOT_CACHED}: {reason}; set NUMBA_CACHE_DIR to a writable folder")
-    except Exception as error:  # Numba's private names differ
+    except Exception as error:  # the private names of Numba have changed
         _warn_of_cache(f"{_NOT_CACHED}: {error}; install another version of Numba")
 
 
@@ -202,7 +202,7 @@ def _cache_class() -> Any:
     locators = caching.CompileResultCacheImpl._locator_classes
     home_locator: Any = next(cls for cls in locators if cls.__name__.endswith("UserWideCacheLocator"))
     for name in ("_load_index", "_load_data", "_save_data", "_dump", "_data_path", "_open_for_write"):
-        getattr(numba_files, name)  # raises AttributeError if Numba's class differs
+        getattr(numba_files, name)  # raises AttributeError if Numba's class lacks the name
     for name in ("_index_key", "_load_overload"):
         getattr(caching.FunctionCache, name)
 

@@ -12,7 +12,7 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, roun
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 _SLICE = 32
-_MIN_LOCAL_ROWS = 2**16  # fewer rows fit into the cache, and full shuffling converges a little faster
+_MIN_LOCAL_ROWS = 2**16  # fewer rows fit into the cache, and training converges faster with a full shuffle
 
 
 @inlined

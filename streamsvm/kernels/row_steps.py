@@ -37,7 +37,7 @@ LISTS, LISTED, MATRIX = range(3)
 class Row(NamedTuple):
     """Scalars of a row's block problem, whose arrays are in `Scratch`. "Own" refers to the true classes."""
 
-    y: int  # true class, the first one if there are several, or -1 if there is none
+    y: int  # true class (the first one if there are several), or -1 if there is none
     norm2: float  # ‖x‖²
     C: float  # C times the weight of the row
     own_score: float  # score of the true class, or mean score of the true classes
@@ -90,7 +90,7 @@ def begin_row(rows, i, y, old_sum, vectors, n, n_shared, problem, pairs, sets, s
 
 @inlined
 def mark_own_classes(i, y, own_dual, sets, scratch, n):
-    """List the true classes' vectors, hide these classes unless `own_dual`, and return the vector count."""
+    """List vectors of true classes; hide these classes unless `own_dual`; return the number of vectors."""
     hidden = 0.0 if own_dual else -np.inf
     if sets is None:
         scratch.hidden[y] = hidden

@@ -40,7 +40,7 @@ class Scratch(NamedTuple):
     own: np.ndarray  # (K / L + 1,) int64: mask of the row's true classes in each vector
     all_vectors: np.ndarray  # (K / L + 1,) int64: first columns of the vectors of all classes
     vectors: np.ndarray  # (K / L + 1,) int64: first columns of the listed vectors
-    moved: np.ndarray  # (K / L + 1,) int64: first columns of the vectors in which the weights move
+    moved: np.ndarray  # (K / L + 1,) int64: first columns of the vectors in which the weights change
     ids: np.ndarray  # (K,) int64: candidates of `common_dual`, the classes that may get a listed dual
     before: np.ndarray  # (K,) float64: old duals of the candidates
 

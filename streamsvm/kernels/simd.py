@@ -2,8 +2,8 @@
 
 A loop that the compiler vectorises checks for overlapping arrays, has a scalar remainder loop, and keeps sums
 in memory. With few classes, this costs more than the computation itself. Scores are computed in vectors of 64
-bytes (16 float32 or 8 float64). A block step uses vectors of `LANES` classes, mostly in float64, which LLVM
-splits among the registers. Python operators work lane by lane, and a number is repeated in all lanes, as in
+bytes (16 float32 or 8 float64). A block step uses vectors of `LANES` classes, mostly in float64; LLVM splits
+them among the registers. Python operators work lane by lane, and a number is repeated in all lanes, as in
 ``1.0 - margin * (own - scores)``. The functions do not check indices.
 """
 
@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import lower_builtin, models, register_model, type_callable
 
-intrinsic: Any = numba.extending.intrinsic  # Any, because signatures in compiled code differ
+intrinsic: Any = numba.extending.intrinsic  # Any, because callers do not pass `typing`
 
 VECTOR_BYTES = 64  # also the size of a cache line
 LANES, LOG_LANES = 8, 3  # lanes of the vectors of a block step

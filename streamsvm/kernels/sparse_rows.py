@@ -2,8 +2,8 @@
 
 Each feature has a row, which begins as a list of entries: classes, weights and, if iterates are averaged,
 average deltas, in separate arrays. Once more than one class in four has an entry, the row is stored in full,
-which is faster and takes less than three times the space. All rows are in one pool. A list that is full moves
-to a larger place, and its old place is reused. If the weights are dense, kernels get None as `sparse_rows`.
+which is faster and takes less than three times the space. All rows are in one pool. A list that outgrows its
+place moves, and its old place is reused. If the weights are dense, kernels get None as `sparse_rows`.
 """
 
 from __future__ import annotations

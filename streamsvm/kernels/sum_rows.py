@@ -14,7 +14,7 @@ def mark(features, seen):
 
 
 def unite(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the union of two ascending arrays of unique features, and those only in the second array."""
+    """Return the union of two ascending arrays of unique features, and the features only in the second."""
     at = np.searchsorted(first, second)
     is_fresh = np.append(first, -1)[at] != second
     return np.insert(first, at[is_fresh], second[is_fresh]), second[is_fresh]

@@ -5,7 +5,7 @@ DUAL_SUM
 LOSS_SUM
     Sum of the row losses, each multiplied by the cost of its row. The primal objective is ½‖W‖² + LOSS_SUM.
 CORRECT, VISITED, EMPTY, UNWEIGHTED
-    Number of correctly predicted rows, of visited rows, of rows with norm zero or an unknown label, and of
+    Numbers of correctly predicted rows, of visited rows, of rows with norm zero or an unknown label, and of
     rows with cost zero. The objective excludes the last two kinds, and the accuracy excludes the last one.
 CLOCK
     Number of block steps since averaging began, including those of inner passes.

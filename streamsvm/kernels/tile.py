@@ -24,7 +24,7 @@ class Tile(NamedTuple):
     moved: np.ndarray  # (B, K / LANES + 1) int64: first columns of the vectors with a non-zero step
     n_moved: np.ndarray  # (B,) int64: number of vectors in ``moved``; 0 before the row is visited
     at: np.ndarray  # (1,) int64: index of the row being visited
-    clock: np.ndarray  # (1,) float64: time in the running average of all steps of the tile
+    clock: np.ndarray  # (1,) float64: time of all steps of the tile in the running average
 
 
 @inlined

@@ -27,8 +27,8 @@ class Weights(NamedTuple):
     """
 
     current: np.ndarray  # (n_features, K)
-    average_delta: np.ndarray  # the same shape, or (0, K) without an average
-    time_unit: float  # in block steps; infinite without an average
+    average_delta: np.ndarray  # the same shape, or (0, K) if there is no average
+    time_unit: float  # in block steps; infinity if there is no average
     tile: Tile | None = None  # rows being visited, if their scores come from a matrix product
 
 
@@ -63,5 +63,5 @@ def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
 
 
 def add_up(sums: Iterable[float]) -> float:
-    """Return the sum of numbers added in order, because `sum` rounds differently between Python versions."""
+    """Add numbers from first to last. The built-in `sum` rounds differently in different Python versions."""
     return functools.reduce(operator.add, sums)

@@ -1,4 +1,4 @@
-"""The class `Loss`, which describes a loss for settings and memory plans and provides its kernels."""
+"""The class `Loss`: the properties of a loss that settings and memory plans depend on, and its kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Loss:
     margins: tuple[float, ...] = (1.0,)  # supported margin scales M, with the default first
     dense_duals: bool = False  # nearly all duals of a row are usually non-zero
     own_dual: bool = False  # the true class of a row has a dual
-    extra_columns: int = 0  # 1 if the weights have a shared column, 1/k of which is part of each of k classes
+    extra_columns: int = 0  # 1 if there is a shared column, 1/k of which is added to the column of each class
     # Probabilities are the softmax of the scores, or their projection onto the simplex.
     probabilities: Literal["softmax", "sparsemax"] | None = None
     pair_margins: bool = True  # pairs of classes may have different margins
@@ -61,7 +61,7 @@ class Loss:
         return n_classes if self.sequences else 0
 
     def max_duals(self, n_classes: int, solver: str | None = None) -> int:
-        """Return the maximum number of duals per row for the block solver `solver`, or the default one."""
+        """Return the maximum number of duals per row for a block solver; None is the default solver."""
         if self.sequences:
             return n_classes**2 if self._has_pairs(solver) else MOST_SEQUENCES
         return n_classes if self.own_dual else n_classes - 1

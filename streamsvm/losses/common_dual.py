@@ -1,8 +1,8 @@
 """Weston-Watkins for very many classes: weights are sparse, and most wrong classes of a row share one dual.
 
-The losses and their solutions are those of `streamsvm.losses.weston_watkins`. With zero weights, all classes
-have equal scores, so a row would get equal duals, and its features would get weights, for all classes. But
-only differences between scores matter, so the weights can be stored as a sparse matrix V, with
+The losses and their solutions are those of `streamsvm.losses.weston_watkins`. If all weights are 0, so are
+all scores. A row would then get equal duals for all wrong classes, and its features would get weights for all
+classes. But only differences between scores matter, so the weights can be stored as a sparse matrix V, with
 
     w_j = v_j + g,    g = -(1/k) Σ_c v_c.
 
@@ -65,7 +65,7 @@ from streamsvm.kernels.weights import AVERAGE_POWER
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
-_VECTORS_PER_SUM = 64  # number of loss vectors that are summed in the dtype of the scores, before float64
+_VECTORS_PER_SUM = 64  # number of vectors of losses added in the dtype of the scores, before a sum in float64
 _TINY = 1e-37  # positive in float32
 
 

@@ -124,7 +124,7 @@ def min_theta(max_sum, slope, u_top):
 
 @inlined
 def find_newton(d, m, upper, max_sum, slope, u_top, dual, problem):
-    """Find θ by Newton's method, starting from the old dual of p."""
+    """Find θ by Newton's method, starting from minus the old dual of p, if θ may have this value."""
     low = -u_top if upper < max_sum else min_theta(max_sum, slope, u_top)
     guess = -dual if low < -dual < 0.0 else low
     return threshold_newton(d, m, upper, max_sum, slope, u_top, low, 0.0, guess)
@@ -184,7 +184,7 @@ def make_kernels_of_largest(
 
         If the block problem is solved for some classes, including all with an old dual, the solution γ' is at
         most the γ of all classes. Any other class gets a dual only if u_j > γ, and affects the loss only if
-        its slack is positive. The score limit is the smaller of the two scores at which this begins.
+        its slack is positive. The score limit is the smaller of the scores with u_j = γ' and with slack 0.
         """
         inverse = 1.0 / row.norm2
         growth = 1.0 + curvature(row.C, problem) * inverse

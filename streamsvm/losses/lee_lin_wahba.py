@@ -17,14 +17,14 @@ The block problem of row i over b in [0, U]^{k-1},
 
 has the solution b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ) and the γ <= 0 for which
 Σ_j b_j = -k (1 + ρ) γ (see `streamsvm.losses.threshold`). Here ρ is ρ' / ‖x‖² for the ρ' of the hinge. Each
-positive dual lowers γ, which makes further duals positive. So rows have many positive duals, most equal to C.
+positive dual lowers γ, which makes more duals positive. Hence most are positive and, with the hinge, equal C.
 
-In the dual objective, Σ terms - ½‖W̃‖² + ‖g‖²/2k, g couples the classes. If training is split by classes,
+In the dual objective, Σ_i (terms of b_i) - ½‖W̃‖² + ‖g‖²/2k, g couples the classes. With splits by classes,
 the convex term ‖g‖²/2k is replaced by its tangent, a lower bound. Each class then has a separate problem,
 which `streamsvm.losses.one_vs_rest` solves, and steps that raise the bound also raise the objective. W is
 stored without a shared column. Before the next visits, the learner centres the rows of W that have changed.
 
-Algorithms 1 and 2 of Alber et al. (2017) take coordinate steps, with the gradient of the problem in -W.
+Algorithms 1 and 2 of Alber et al. (2017) take coordinate steps. Their gradient is that of the problem for -W.
 """
 
 from __future__ import annotations

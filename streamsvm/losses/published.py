@@ -1,6 +1,6 @@
 """Published block solvers, for comparison. The keys of `KERNELS` are pairs of a loss and a solver.
 
-Weston-Watkins can be solved by sorting (Wang & Scott 2021, Algorithm 2) or as in Shark (Igel et al.
+Weston-Watkins can be solved by sorting (Wang & Scott 2021, Algorithm 2) or greedily (Shark, Igel et al.
 2008), and Crammer-Singer by sorting (Blondel et al. 2014, Algorithm 2; see `largest_slacks` for d and θ).
 """
 

@@ -1,4 +1,4 @@
-"""Sparsemax: like the logistic loss, with the Euclidean projection onto the simplex instead of the softmax.
+"""Sparsemax: the logistic loss with the softmax replaced by the Euclidean projection onto the simplex.
 
     min ½‖W‖² + C Σ_i (max_p (pᵀWᵀx_i - ½‖p‖²) - w_yᵀx_i + ½)    over the distributions p over all classes
 

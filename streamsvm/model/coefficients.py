@@ -1,8 +1,8 @@
 """Store the coefficients of a model in memory and on disk: dense, dense without zero rows, or CSR.
 
-Rare features have few non-zero weights: in a model with 77,000 features and 1,000 classes, only 6 % of the
-weights were non-zero. Such coefficients are stored as a CSR matrix with one row per feature. If most features
-never occur, as with hashing, only the non-zero rows are stored, as a dense array with a list of features.
+Rare features have only a few non-zero weights: in a model with 77,000 features and 1,000 classes, 6 % of all
+weights were non-zero. Such weights are stored as a CSR matrix with one row per feature. If most features do
+not occur, as with hashing, only the non-zero rows are stored, as a dense array with a list of features.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from streamsvm.model.saved_files import SavedFiles, write_array, write_header
 
 _PIECE_SIZE = 2**20
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
-# The sparse layout is used if it takes at most this fraction of the dense layout's bytes. Scoring then took
-# 0.5 to 2 times as long as with a dense array (wn1000, 1,000 classes), but 2 to 3 times at half the bytes.
+# The sparse layout is used if its size is at most this fraction of the dense size. Scoring then took 0.5 to 2
+# times as long as with a dense array (wn1000, 1,000 classes). With a fraction of 0.5, it took 2 to 3 times.
 _MAX_SPARSE_SHARE = 0.25
 _MIN_SPARSE_CLASSES = 64  # with fewer classes, rows are so short that the cost of their indices dominates
-# Zero rows are left out by default only if that halves the size and saves this many bytes, because scoring
-# must then look up the stored row of each feature.
+# By default, zero rows are left out only if that saves at least half of the size and at least this many
+# bytes, because scoring must then look up the stored row of each feature.
 _MIN_SAVED_BYTES = 2**16
 _FLOAT16 = np.dtype(np.float16)
 
@@ -101,13 +101,13 @@ StoredCoef = DenseCoef | SparseCoef
 class Coefficients(NamedTuple):
     """Coefficients of a model: the columns `columns` of ``current - average_scale * average_delta``."""
 
-    current: Any  # (n_features, K padded classes): an array, or an object like `StoredCoef`
+    current: Any  # (n_features, K), K including padding: an array, or an object like `StoredCoef`
     columns: np.ndarray  # (n_classes,) int64: column of `current` for each class
     average_delta: np.ndarray | None = None  # (n_features, K); only if `current` is an array
     average_scale: float = 0.0
     used: np.ndarray | None = None  # (n, 2): ascending ranges of features; other rows are 0 and are not read
     shared_column: int | None = None  # column to divide by the number of classes and add to each class
-    transitions: np.ndarray | None = None  # (n_classes, n_classes): entry (a, b) is the score of b after a
+    transitions: np.ndarray | None = None  # (n_classes, n_classes): (a, b) is the score of b after class a
     prune: float = 0.0  # coefficients of at most this absolute value become 0
     rounded: np.dtype | None = None  # float16 or float32: type to round to and to store
 
@@ -202,7 +202,7 @@ def _round(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if not np.isfinite(rounded).all():
         largest, maximum = float(np.abs(piece).max()), float(np.finfo(dtype).max)
         raise ModelError(
-            f"a coefficient is {largest:.6g}, but the maximum of {dtype} is {maximum:.6g}; use another dtype"
+            f"a coefficient is {largest:.6g}, but the maximum of {dtype} is {maximum:.6g}; use a wider dtype"
         )
     return rounded
 
@@ -243,7 +243,7 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
 
 
 def _measure(coefficients: Coefficients, max_features: int) -> tuple[np.ndarray | None, int]:
-    """Return the features with non-zeros (None if over `max_features`), and the nnz of the sparse layout."""
+    """Return the features with non-zeros, or None if over `max_features`, and the number of sparse values."""
     from streamsvm.kernels.sparse_coef import FULL
 
     features, n, nnz, begin, k = [np.zeros(0, np.int64)], 0, 0, 0, len(coefficients.columns)

@@ -36,7 +36,7 @@ class Answered:
     def threshold(self, accuracy: float) -> float:
         """Return the smallest threshold at which the accuracy of the answered rows is at least `accuracy`.
 
-        It is 0 if no row must be left unanswered, and NaN if no threshold suffices. One additional error is
+        It is 0 if all rows can be answered, and NaN if no threshold suffices. One additional error is
         assumed, because a few correct predictions prove little.
         """
         reached = np.flatnonzero(np.array(self.right) >= accuracy * (np.array(self.rows) + 1))
@@ -45,9 +45,9 @@ class Answered:
         return self.thresholds[reached[0]] if reached[0] else 0.0
 
     def by_threshold(self, chosen: Answered) -> list[dict[str, float]]:
-        """Return the effect on these counts of the thresholds that `chosen` selects for `ACCURACIES`.
+        """Apply the thresholds that `chosen` selects for `ACCURACIES` to these counts.
 
-        There is a dict for each accuracy, with ``unknown`` (the accuracy), ``probability`` (the threshold, or
+        Return a dict for each accuracy, with ``unknown`` (the accuracy), ``probability`` (the threshold, or
         NaN), ``answered`` (the fraction of rows answered) and ``accuracy`` (that of these rows, or NaN).
         """
         thresholds = [chosen.threshold(accuracy) for accuracy in ACCURACIES]
@@ -82,7 +82,7 @@ class AnswerCounts:
 def probability_threshold(record: dict[str, Any], unknown: float | None, label: Any) -> float | None:
     """Return the threshold for the accuracy `unknown` from a model's record; None if `unknown` is None.
 
-    Raises `SettingsError` if `unknown` is not an accuracy, or if `label`, the label of unknown rows, is a
+    Raises `SettingsError` if `unknown` is not an accuracy, or if `label`, the label for unknown rows, is a
     class. Raises `ModelError` if the model is not calibrated, or if no threshold reaches the accuracy.
     """
     if unknown is None:
@@ -91,8 +91,8 @@ def probability_threshold(record: dict[str, Any], unknown: float | None, label: 
     if str(label) in record["classes"]:
         raise wrong_setting("unknown_label", f"must not be a class of the model, but {str(label)!r} is one")
     if format.ANSWERED not in record:
-        remedy = Remedy("calibrate it with {}, on held-out rows or other data", Call("calibrate"))
-        raise ModelError("unknown needs a calibrated model, but this one is not", remedy=remedy)
+        remedy = Remedy("calibrate it with {}, on rows that it was not trained on", Call("calibrate"))
+        raise ModelError("unknown needs a calibrated model, but this one is not calibrated", remedy=remedy)
     answered = Answered(**record[format.ANSWERED])
     if np.isnan(threshold := answered.threshold(accuracy)):
         problem = (

@@ -128,7 +128,7 @@ def label_codes(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
     if y is None:
         return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
     if len(y) != n:
-        raise ModelError(f"X has {n:,} rows, but y has {len(y):,} labels")
+        raise ModelError(f"X has {n:,} rows, but y has {len(y):,} labels; pass one label per row")
     return codes_among(y, classes)
 
 
@@ -141,7 +141,7 @@ def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[Stre
     """Hash the n-grams of strings into a CSR matrix; raise `error` if an element is not a string."""
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise error(f"X[{row}]: {text!r:.40} is not a string")
+            raise error(f"X[{row}]: {text!r:.40} is not a string; pass only strings")
     result: tuple[Any, dict[str, Any]] = converters().hashed_matrix(list(texts), encoding, dtype)
     return result
 

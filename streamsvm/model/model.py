@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 def load_model(path: str | Path) -> Model:
     """Load a model from a model folder or run directory.
 
-    The coefficients stay on disk, memory-mapped, and are read once to verify them. If another process
-    replaces the model while it is being loaded, the new model is loaded.
+    The coefficients are memory-mapped, unless they are stored as float16, and are read once to verify them.
+    If another process replaces the model while it is being loaded, the new model is loaded.
 
     Raises
     ------
     ModelError
-        If there is no model, the model is damaged, or a class name contains a control character.
+        If there is no model, if the model is damaged, or if a class name contains a control character.
     """
     return Model(**read_model(Path(path)))
 
@@ -183,15 +183,15 @@ class Model(Readable):
     ) -> None:
         """Save the model to the folder `path`, replacing any model there; `load_model` loads it.
 
-        Coefficients are stored densely unless that is much larger; `prune` or `dtype` minimises the size.
+        Coefficients are dense unless that is much larger; `prune` or `dtype` selects the smallest layout.
 
         Parameters
         ----------
         path : path
         prune : float
             Coefficients of at most this absolute value become 0. The scores of a row x, after the transforms,
-            change by at most ``prune * sum(abs(x))``. The predicted label can change only if its score leads
-            by at most twice that.
+            change by at most ``prune * sum(abs(x))``. The prediction can change only if its score exceeds
+            the next by at most twice that.
         dtype : {"float16", "float32"}, optional
             Type to which coefficients are rounded for storage; scores are then float32. Float16 halves the
             disk space, but not the memory. It changes the score of a row x for a class with coefficients w
@@ -271,17 +271,17 @@ class Model(Readable):
         Raises
         ------
         ModelError
-            If `X` has the wrong number of features, or a value or score is not finite.
+            If `X` has the wrong number of features, or if a value or score is not finite.
         FeatureError
-            If the model knows none of the column names, or `X` lacks a column of the training table.
+            If the model knows none of the column names, or if `X` lacks a column of the training table.
         InputError
             If a transform of the model rejects a row; the message names the row.
 
         Warns
         -----
         StreamsvmWarning
-            If columns are missing or unknown, or if only the data or only the model has feature names, so
-            the features are assumed to be in the model's order.
+            If columns are missing or unknown, or if only the data or only the model has feature names. In the
+            latter case, the features are assumed to be in the model's order.
         """
         return self._compute(X, lambda rows, begin, scores: scores, self.dtype, len(self.classes_))
 
@@ -343,8 +343,8 @@ class Model(Readable):
         Raises
         ------
         ModelError
-            If `groups` is missing for a sequence model, is passed to any other model, or is not consecutive;
-            or if the model has no threshold for `unknown`. Also raises and warns like `decision_function`.
+            If `groups` is missing for a sequence model or passed to another model, if a group's rows are not
+            adjacent, or if `unknown` has no threshold. Also raises and warns like `decision_function`.
         SettingsError
             If `unknown` is not valid.
         """
@@ -374,14 +374,14 @@ class Model(Readable):
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
         """Return the accuracy of the predictions for the rows of `X`, which have one label each.
 
-        `streamsvm.evaluate` has more metrics, also for rows with several labels.
+        `streamsvm.evaluate` computes more metrics, also for rows with several labels.
 
         Parameters
         ----------
         X, groups : as for `predict`
         y : array_like, shape (n,), or str
-            Labels, or the name of their column in a DataFrame or in ``obs`` of AnnData. Labels unknown to the
-            model count as wrong; rows without a label are left out.
+            Labels, or the name of their column in a DataFrame or in ``obs`` of AnnData. Rows whose label the
+            model does not know count as wrong; rows without a label are left out.
         sample_weight : array_like, shape (n,), optional
 
         Raises
@@ -392,7 +392,7 @@ class Model(Readable):
         Warns
         -----
         StreamsvmWarning
-            If labels are unknown to the model; the message counts the rows.
+            If labels are unknown to the model; the message gives the number of rows.
         """
         y = labels_of(X, *label_column(y, None))
         predicted = self._compute(X, self.best_classes, np.int64, groups=groups)
@@ -407,7 +407,7 @@ class Model(Readable):
     def best_classes(
         self, rows: Rows, begin: int, scores: np.ndarray, min_probability: float | None = None
     ) -> np.ndarray:
-        """Return the codes of the predicted classes; `scores` are those of `rows` starting at row `begin`.
+        """Return the codes of the predicted classes, given the `scores` of `rows` from row `begin` on.
 
         Rows whose largest probability is below `min_probability` get the code n_classes.
         """

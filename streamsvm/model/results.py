@@ -36,8 +36,8 @@ class Calibration(Readable):
         Reason why the temperature does not minimise the log loss; None if it does.
     unknown : list of dict
         Effect of the parameter `unknown` of `streamsvm.predict`, for six accuracies. Each dict contains
-        ``unknown`` (the accuracy), ``probability`` (the threshold below which rows are unknown), ``answered``
-        (the fraction of the held-out rows at or above the threshold) and ``accuracy`` (that of these rows).
+        ``unknown`` (the target accuracy), ``probability`` (the threshold below which rows are unknown),
+        ``answered`` (the fraction of held-out rows at or above it) and ``accuracy`` (that of these rows).
     """
 
     temperature: float
@@ -94,7 +94,7 @@ class FitResult(_TrainingResult):
     averaged : bool
         Whether the model is the average of the last pass's iterates rather than the last iterate.
     progressive_accuracy : float or None
-        Fraction of the rows predicted correctly just before training on them, in the first pass. None if a
+        Fraction of the rows predicted correctly in the first pass, just before training on them. None if a
         warning says that the order of the labels invalidates it, or if training began at the class means.
     rows_per_second : float
         Number of rows visited per second of training.
@@ -103,7 +103,7 @@ class FitResult(_TrainingResult):
     seconds : float
         Time spent in this process, plus the time of interrupted processes up to their last commit.
     peak_memory_bytes : int
-        Largest private memory observed, without memory-mapped files.
+        Largest private memory observed, excluding memory-mapped files.
     checkpoints : int
         Number of commits by this process; 0 if the run was already finished.
     checkpoint_seconds : float
@@ -175,12 +175,12 @@ class TuneResult(Readable):
     settings : dict
         Best values of the other settings for which several values were tried.
     valid_accuracy : float
-        Accuracy of the best setting on the held-out rows. The final model is trained on these rows, too.
+        Held-out accuracy of the best combination. The final model is trained on the held-out rows, too.
     valid_passes : int
-        Number of passes of the trial with that accuracy, including its earlier passes at smaller C.
+        Number of passes of the trial with that accuracy, including its earlier passes with smaller C.
     tried : list of dict
-        A dict for each setting, with ``C``, ``settings``, ``valid_accuracy``, ``valid_accuracy_std`` (over
-        the folds, if any), ``passes`` and ``seconds``.
+        A dict for each combination of settings tried, with ``C``, ``settings``, ``valid_accuracy``,
+        ``valid_accuracy_std`` (over the folds, if any), ``passes`` and ``seconds``.
     result : FitResult
         Result of training with the best settings.
     model : Model or None
@@ -224,9 +224,9 @@ class OnlineResult(_TrainingResult):
     Attributes
     ----------
     status : {"done", "stopped"}
-        "done" if the stream ended, "stopped" if reading failed after the rows trained on.
+        "done" if the stream ended, "stopped" if `resume` could not read the rest of a pipe.
     C : float
-        Value of C; "auto" fixes it after the first 1,000 rows.
+        Value of C; with "auto", it is fixed after the first 1,000 rows.
     rows, classes, features : int
         Numbers of rows, classes and features.
     progressive_accuracy : float or None

@@ -34,7 +34,7 @@ class Scorer:
     def pieces(
         self, rows: Rows, memory: int, *, by_group: bool, workers: Threads
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the first row and scores of each piece, see `Model.scores`; `by_group` keeps groups whole."""
+        """Yield pieces of scores as `Model.scores` does; if `by_group` is True, groups are not divided."""
         rows = self._stored_features(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
         n_classes, copies = self._coef.shape[1], 1 + (rows.dense and not self._is_whole)
         step = max(1, memory // max(1, copies * n_classes * self._dtype.itemsize))

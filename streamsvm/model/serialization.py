@@ -29,7 +29,7 @@ from streamsvm.transforms import TRANSFORMS, Transform, records_of
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits that keep the softmax far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model that is being replaced; pause in seconds
-# Entries of a record that describe the files, which are set anew by each save.
+# Entries of a record that describe how its model is stored; each save sets them anew.
 _STORAGE_ENTRIES = ("version", "checksum", "layout", format.STORED_DTYPE, format.SUMS, "transforms")
 
 
@@ -49,9 +49,9 @@ def save_model(
 
     `coefficients`, and `costs` (float32, shape (k, k)), are in the order of ``record["classes"]``. `names`
     are the feature names. The fitted `transforms` replace the records in ``record["transforms"]``. Equal
-    arguments give equal bytes. `complete` is called with the new folder before it replaces the old model, and
+    arguments give equal bytes. `complete` is called with the new folder before the old model is replaced, and
     may call `write_record`. `smallest` selects the layout with the fewest bytes. `work` is a temporary folder
-    on the same file system; by default, NAME.aside and NAME.old next to `folder` are replaced and deleted.
+    on the same file system. By default, NAME.aside and NAME.old next to `folder` are overwritten and deleted.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     if work is not None:
@@ -165,7 +165,7 @@ def read_model(path: Path) -> dict[str, Any]:
         try:
             return _read(path)
         except ModelError:
-            if any(before) and _identities(path) == before:  # no record: perhaps between two renames
+            if any(before) and _identities(path) == before:  # no file: a replacement may be in progress
                 raise
             time.sleep(_PAUSE)
     return _read(path)

@@ -21,9 +21,9 @@ def strongest_features(
 ) -> list[list[tuple[str | int, float]]]:
     """Return the features with the largest positive coefficients, for each class in `classes`.
 
-    Each list has up to `top` pairs of a feature and its coefficient, in decreasing order; ties are broken by
-    the order of the features. The constant feature of ``bias`` is left out. A feature is identified by its
-    name, or if features have no names, by its number in the training data, such as LIBSVM text.
+    Each list contains up to `top` pairs of a feature and its coefficient, in decreasing order of coefficient;
+    ties are in feature order. The constant feature of ``bias`` is left out. A feature is identified by its
+    name or, if features have no names, by its number in the training data, as in LIBSVM text.
     """
     name = feature_namer(model)
     first, last, _ = classes.indices(len(model.classes_))
@@ -58,7 +58,7 @@ def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.nd
 
 
 def feature_namer(model: Model) -> Callable[[int], str | int]:
-    """Return a function that maps a feature after the transforms to its name, or number in the data."""
+    """Return a function that maps a feature after the transforms to its name, or its number in the data."""
     names = model.feature_names_out_
     if names is not None:
         return names.__getitem__

@@ -42,7 +42,7 @@ def load_transforms(
     try:
         transforms = transforms_from(record.get("transforms", []), read)
         if features_after(transforms, n_features_in) != n_features:
-            raise ValueError("they produce a different number of features")
+            raise ValueError(f"they do not produce {n_features} features")
     except ValueError as error:
         raise ModelError(f"{folder} is damaged: its transforms are not valid: {error}") from None
     return tuple(transforms)

@@ -5,7 +5,7 @@ probability of class j is p_j = softmax(β s)_j. The mean log loss over n labell
 
     f(β) = 1/n Σ (log Σ_j exp(β s_j) − β s_y)
 
-is convex, because its derivatives, with the mean and variance under p, are
+is convex, as its derivatives show, where E and Var are the mean and variance under p:
 
     f'(β) = 1/n Σ (E[s] − s_y),    f''(β) = 1/n Σ Var[s].
 
@@ -54,7 +54,7 @@ from streamsvm.training.training import Execution
 
 _MIN_SLOPE = 1e-3  # relative to the spread of the scores
 _PRECISION = 1e-7  # relative precision of β; that of the log loss is about its square
-_PIECE_BYTES = 2**20  # size of the scores processed at a time, which fit into the cache
+_PIECE_BYTES = 2**20  # size of the scores processed at a time; it is small enough for the cache
 
 _Read = Callable[[], Iterable[Rows]]  # reads the labelled rows, ready to score
 
@@ -73,8 +73,8 @@ def calibrate(
 
     The temperature minimises the mean log loss of the softmax of scores / temperature; predictions do not
     change. Do not use the training data, because the model fits it too well. The data is usually read 5 to 10
-    times. The accuracy above each probability is also saved, because `streamsvm.predict` needs it for
-    `unknown`.
+    times. For the parameter `unknown` of `streamsvm.predict`, the model also stores how many rows reach each
+    probability, and how many of these are predicted correctly.
 
     Parameters
     ----------
@@ -86,10 +86,10 @@ def calibrate(
         wrong for `unknown`. By default, the ``hold_out`` or ``valid`` rows of the run, read within its memory
         budget.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix or, for AnnData and DataFrames, their name, as for the setting `label`.
+        Labels of a matrix, or their name in AnnData or a DataFrame, as for the setting `label`.
     memory : as for `streamsvm.evaluate`
     **settings
-        As `ScoringSettings` declares them.
+        See `ScoringSettings`.
     progress : bool or callable, optional
         Whether to show a bar, or a callback, as in `streamsvm.fit`; the stages are "calibrate 1", "calibrate
         2" and so on, one for each reading of the data.
@@ -103,7 +103,7 @@ def calibrate(
     InputError
         If `data` can be read only once, if a file is malformed, or if a matrix has no labels.
     RunError
-        If `data` is left out, and `model` is not a run, or its hold-out rows were not kept or have changed.
+        If `data` is left out, but `model` is not a run that kept its hold-out rows, or if these have changed.
     SettingsError
         If `memory` is invalid, or if `y` or `label` does not apply to the data.
     PlanError
@@ -122,7 +122,7 @@ def calibrate(
         raise InputError(f"{problem}; pass a file, a store, or a list of Rows")
     if data is None:
         for name in options.given() | ({} if y is None else {"y": y}):
-            raise wrong_setting(name, "applies only if data is passed; pass data, or leave it out")
+            raise wrong_setting(name, f"applies only if data is passed; pass data, or leave {name} out")
     readings = itertools.count(1)
     with ExitStack() as stack:
         report = stack.enter_context(shown(progress))
@@ -151,7 +151,7 @@ def calibrate(
 
 @contextmanager
 def _opened(model: Model | str | Path) -> Iterator[tuple[Model, RunDir | None]]:
-    """Yield a model and, if it is saved in a run, the locked run; at the end, save the model's record."""
+    """Yield a model and, if a run contains it, the locked run; at the end, save a loaded model's record."""
     if isinstance(model, Model):
         yield model, None
         return
@@ -222,7 +222,7 @@ class _Search:
             (after,) = self._evaluate(beta)
             warning = (
                 "the scores are unrelated to the labels of the hold-out data, so all classes have nearly the "
-                "same probability; check that the labels belong to these rows"
+                "same probability; check that the labels are those of the rows"
             )
         else:
             smoothing = 0.0
@@ -263,7 +263,7 @@ class _Search:
         n_rows = rows = wrong = 0
         for batch in self.read():
             if len(batch.label_indptr):
-                raise ModelError("calibration needs one label per row, but the data has several")
+                raise ModelError("calibration needs one label per row, but the data has rows with several")
             for begin, scores in self.model.scores(batch, self.memory, first=n_rows):
                 labels = batch.labels[begin : begin + len(scores)]
                 known = np.flatnonzero(labels >= 0)
@@ -278,7 +278,7 @@ class _Search:
             n_rows += batch.n_rows
         if not rows:
             reason = f"it knows none of the labels of the {n_rows:,} rows" if n_rows else "there are no rows"
-            raise ModelError(f"the model cannot be calibrated, because {reason}; pass other data")
+            raise ModelError(f"the model cannot be calibrated, because {reason}; pass rows with known labels")
         if not np.isfinite(sums).all():
             raise _unfit_scores()
         self.rows, self.wrong = rows, wrong
@@ -286,7 +286,7 @@ class _Search:
 
 
 def _unfit_scores() -> ModelError:
-    return ModelError("the scores are too large or too small for calibration; scale the values to about 1")
+    return ModelError("the scores are too large or too small for calibration; rescale the data")
 
 
 def _sums(scores: np.ndarray, true_scores: np.ndarray, beta: float) -> np.ndarray:

@@ -49,7 +49,7 @@ class ClassCounts:
 
     @property
     def too_low(self) -> int:
-        """Maximum by which the count of a pair may be too low; 0 unless there are very many pairs."""
+        """Largest amount by which a pair's count may be too low; 0 unless there are very many pairs."""
         return self._pairs.too_low
 
     @property
@@ -73,7 +73,7 @@ class ClassCounts:
         return occurs[np.lexsort((-self.rows[occurs], self.f1[occurs]))]
 
     def table(self, codes: np.ndarray | None = None) -> dict[str, Any]:
-        """Return the measures of classes as columns; by default, of the classes in labels or predictions."""
+        """Return the measures of the classes `codes`, by default all in labels or predictions, as columns."""
         if codes is None:
             codes = np.flatnonzero(self.rows + self.predicted)
         names = np.array(self.names, object)[codes]
@@ -83,7 +83,7 @@ class ClassCounts:
         """Return the confusion matrix as columns, with the errors last; warn if counts may be too low."""
         if self.too_low:
             problem = f"counts of errors may be up to {self.too_low:,} too low, and rare pairs are left out"
-            warn(f"more than {MAX_PAIRS:,} pairs of classes are confused: {problem}")
+            warn(f"more than {MAX_PAIRS:,} pairs of classes are confused, so {problem}")
         right = np.flatnonzero(self.correct)
         right = np.stack([right, right, self.correct[right]], axis=1)
         true, predicted, counts = np.concatenate([right, self.pairs]).T
@@ -127,7 +127,7 @@ class ReadableByClass(Readable):
 class PairCounts:
     """Approximate counts of pairs in bounded memory (Misra & Gries 1982).
 
-    No count is too low by more than `too_low`, which is at most 2 / `MAX_PAIRS` times the number of pairs.
+    No count is too low by more than `too_low`, which is at most 2 / `MAX_PAIRS` times the number added.
     """
 
     def __init__(self) -> None:

@@ -40,8 +40,8 @@ _BINS = 15
 class Evaluation(ReadableByClass):
     """Metrics of a model on rows with one label each.
 
-    Accuracies and F1 are fractions, not percentages. Rows with unknown labels count as wrong, but are left
-    out of the log loss, the calibration error and the mean cost.
+    Accuracies and F1 are between 0 and 1, not percentages. Rows with unknown labels count as wrong, but are
+    left out of the log loss, the calibration error and the mean cost.
 
     Attributes
     ----------
@@ -72,8 +72,8 @@ class Evaluation(ReadableByClass):
         Effect of the parameter `unknown` of `streamsvm.predict` on these rows, in the form of
         `Calibration.unknown`; empty if the model is not calibrated.
     answered : Answered or None
-        Number of rows, and of correct predictions, above each probability; None if there are no
-        probabilities.
+        Number of rows whose largest probability reaches each threshold, and of correct predictions among
+        them; None if the model has no probabilities.
     counts : ClassCounts
         Counts from which ``classes`` and ``confusion`` are computed.
     """
@@ -96,7 +96,7 @@ class Evaluation(ReadableByClass):
     def confusion(self) -> Any:
         """Number of rows for each pair of true and predicted class, as a DataFrame.
 
-        Correct predictions come first, then errors by frequency. Rows with unknown labels are left out.
+        Correct predictions come first, then errors in order of frequency. Unknown labels are left out.
         """
         assert self.counts is not None
         return data_frame(self.counts.confusion())
@@ -131,9 +131,9 @@ def evaluate(
     data : path, Store, iterable of Rows, or matrix
         Labelled data: a store, AnnData or a file that `convert` accepts, all of which are read in blocks; an
         iterable of blocks of rows, or of pairs of a block and its row names; or anything that `Model.predict`
-        accepts. Blocks contain untransformed features and the model's class codes.
+        accepts. In blocks, features are untransformed, and labels are the model's class codes.
     y : array_like, shape (n,), or str, optional
-        Labels of a matrix or, for AnnData and DataFrames, their name, as for the setting `label`. For rows
+        Labels of a matrix, or their name in AnnData or a DataFrame, as for the setting `label`. For rows
         with several labels, pass a list of lists, or an array, sparse matrix or DataFrame of zeros and ones,
         whose columns are the classes (named in a DataFrame, otherwise numbered from 0).
     top_k : int or iterable of int, optional
@@ -144,7 +144,7 @@ def evaluate(
         Score above which a class is predicted for rows with several labels. By default 0 for ``ovr`` and
         ``ovr2``; other losses have no default, because their scores only rank the classes.
     n_labels : int, optional
-        Number of highest-scoring classes to predict for rows with several labels, instead of a threshold.
+        Number of highest-scoring classes to predict for each row with several labels, instead of a threshold.
     costs : path, DataFrame or array_like, shape (k, k), optional
         Costs to use instead of the model's costs. The entry in row a and column b is the cost of predicting
         class b if the true class is a. See `streamsvm.data.class_costs.read_costs`.
@@ -153,7 +153,7 @@ def evaluate(
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
-        As `ScoringSettings` declares them.
+        See `ScoringSettings`.
     groups, workers : as for `streamsvm.predict`
     progress : bool or callable, optional
         Whether to show a bar, or a callback, as in `streamsvm.fit`; the stage is "evaluate".
@@ -168,7 +168,7 @@ def evaluate(
         If the model or data cannot be read, if the data does not fit the model or has no rows with known
         labels, or if a score overflows.
     InputError
-        If a file is malformed, a matrix has no labels, or `costs` or `tree` is unreadable or does not fit.
+        If a file is malformed, if a matrix has no labels, or if `costs` or `tree` is not valid for the model.
     SettingsError
         If `top_k`, `threshold`, `n_labels` or `memory` is invalid, if `y`, `label`, `threshold`, `n_labels`,
         `costs` or `tree` does not apply to the data, or if both `threshold` and `n_labels`, or both `costs`
@@ -202,7 +202,7 @@ def evaluate(
     label_set_options: dict[str, Any] = {"threshold": threshold, "n_labels": n_labels}
     where = str(getattr(data, "path", data)) if isinstance(data, str | os.PathLike | Store) else "the data"
     if model.transitions_ is not None and top_k not in (None, [1]):
-        raise wrong_setting("top_k", "does not apply to sequence models, which predict one label per row")
+        raise wrong_setting("top_k", "must be 1 for a sequence model, which predicts one label per row")
     metrics: LabelMetrics | LabelSetMetrics | None = None
     n, options = 0, ScoringSettings(**settings)
     reader = RowsToScore(model, options, memory, workers=n_workers)
@@ -214,11 +214,11 @@ def evaluate(
             has_label_sets = bool(len(rows.label_indptr))
             if rows.n_rows and metrics is None:
                 if has_label_sets and model.transitions_ is not None:
-                    raise ModelError("a sequence model needs one label per row, but the data has several")
+                    raise ModelError("a sequence model needs one label per row, but some rows have several")
                 for name, value in (one_label_options if has_label_sets else label_set_options).items():
                     if value is not None:
                         labels = "several labels" if has_label_sets else "one label"
-                        raise wrong_setting(name, f"does not apply, because the rows have {labels} each")
+                        raise wrong_setting(name, f"does not apply to rows with {labels} each; leave it out")
                 if has_label_sets:
                     metrics = LabelSetMetrics(model, top_k or [1, 3, 5], **label_set_options)
                 else:

@@ -25,8 +25,8 @@ def with_evidence(
     row gets at most `max_features` features with positive shares; the first feature wins a tie.
 
     `rows` must be transformed. `batch` and `scores` are for consecutive rows, starting at row `begin`.
-    `texts` contains the documents of all rows, if there are any. Features of documents are named by the
-    n-grams of the row; if the hashes of several n-grams collide, their names are joined.
+    `texts` contains the documents of all rows, if there are any. Features of documents are named after
+    the n-grams of the row; n-grams whose hashes collide are joined.
     """
     name, evidence, docs = feature_namer(model), [], (texts or ())[begin : begin + len(scores)]
     ngrams = converters().ngrams_by_feature(docs, model.record["encoding"]) if docs else itertools.repeat({})

@@ -44,7 +44,7 @@ class Batch(NamedTuple):
         return self.scores if self.probabilities is None else self.probabilities
 
     def without_unused(self) -> Batch:
-        """Drop ranks that no row uses, because the names of their classes would take much memory."""
+        """Drop ranks that no row uses, because the names of their classes would take a lot of memory."""
         if self.above is None:
             return self
         k = max(self.above, default=0)
@@ -211,7 +211,7 @@ def check_suffix(out: str | os.PathLike[str]) -> None:
 def open_output(
     out: str | os.PathLike[str], classes: np.ndarray, empty: Batch, *, scored: bool
 ) -> Iterator[Sink]:
-    """Yield a sink of the kind that the suffix of `out` selects; the file replaces `out` once complete."""
+    """Yield a sink of the kind that the suffix of `out` selects; the file replaces `out` at the end."""
     suffix = Path(out).suffix.lower()
     if suffix == ".parquet":
         with durable.replacing(Path(out)) as path, path.open("wb") as binary:

@@ -14,7 +14,7 @@ from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LabelSetEvaluation(ReadableByClass):
-    """Metrics of a model on rows with several labels each; all of them are fractions.
+    """Metrics of a model on rows with several labels each; all metrics are between 0 and 1.
 
     Labels that the model does not know are left out, even if a row then has no labels. Metrics of predicted
     label sets are None if neither a threshold nor `n_labels` selects the predicted classes.
@@ -57,7 +57,7 @@ class LabelSetEvaluation(ReadableByClass):
 
 
 class LabelSetMetrics:
-    """Running counts for a `LabelSetEvaluation`; by default, the threshold is that of the model."""
+    """Running counts for a `LabelSetEvaluation`; by default, the model's threshold is used."""
 
     def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
         self._top_k = top_k

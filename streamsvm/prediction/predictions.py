@@ -35,19 +35,19 @@ _UNNAMED = ""
 class Predictions(Readable):
     """Best classes of each row, best first; ties are broken in favour of the first class.
 
-    With a threshold, the number of classes varies by row, so each row has its own array of shape (n_labels,).
+    If a threshold is set, the number of classes varies, so each row has its own array of shape (n_labels,).
 
     Attributes
     ----------
     n : int
         Number of rows.
     labels : ndarray, shape (n, top_k), or list of n arrays, or None
-        Labels of the same type as `Model.classes_`; None if written to a file.
+        Labels of the same type as `Model.classes_`; None if they are in a file.
     scores : ndarray, shape (n, top_k), or list of n arrays, or None
-        Scores with the model's dtype, or float64 probabilities with `proba`; None if written to a file.
+        Scores with the model's dtype, or float64 probabilities with `proba`; None if they are in a file.
     evidence : list of n lists of (str or int, float), or None
         Features that contribute most to the margin of each row, with their shares of the margin, largest
-        first; None if `explain` was not set, or if written to a file.
+        first; None if `explain` was not set, or if the evidence is in a file.
     out : Path or None
         Path of the output file; None if the predictions were returned or written to an open file.
     """
@@ -92,7 +92,7 @@ def predict(
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
 
-    With `out`, predictions are not kept in memory, so memory use does not grow with the number of rows.
+    If `out` is set, predictions are not kept in memory, so memory use does not grow with their number.
 
     Parameters
     ----------
@@ -117,11 +117,11 @@ def predict(
         Maximum number of classes to predict per row; by default 1, or all classes if `threshold` is set.
     threshold : float, optional
         Score above which a class is predicted, or probability if `proba` is set. A row may then have any
-        number of classes; in text, a row without classes is an empty line.
+        number of classes; in text output, a row without classes is an empty line.
     unknown : float, optional
         Required accuracy, such as 0.95. Rows whose largest probability is below a threshold get
         `unknown_label`, with the score and probability of the best class. The threshold is the smallest one
-        for which the other rows of the calibration data (see `streamsvm.calibrate`) reach this accuracy.
+        at which the remaining rows of the calibration data (see `streamsvm.calibrate`) reach this accuracy.
     unknown_label : object
         Label of unknown rows, written to files as text.
     scores : bool
@@ -134,12 +134,12 @@ def predict(
         times the difference between its coefficients for the label and for the class with the largest other
         score. The ``bias`` constant and transitions are left out. Features are identified by name, or by
         number as in LIBSVM text; columns of ``hash`` are numbered from 0. Features of hashed text are named
-        by the row's n-grams, joined by " + " if hashes collide. The evidence is the last column of tables, as
-        text or, in ``.jsonl``, as pairs, and the last field of text lines.
+        after the row's n-grams, joined by " + " if hashes collide. The evidence is the last column of tables,
+        as text or, in ``.jsonl``, as pairs, and the last field of text lines.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
-        As `ScoringSettings` declares them.
+        See `ScoringSettings`.
     groups : array_like, shape (n,), or str, optional
         Group of each row of a matrix, for a sequence model; see `streamsvm.fit`. Stores contain groups.
     force : bool
@@ -152,8 +152,8 @@ def predict(
     Raises
     ------
     ModelError, FeatureError, StoreError, InputError
-        If the model or data cannot be read, the data does not fit the model, a value or score is not finite,
-        the model has no probabilities or no threshold for `unknown`, or `out` exists and `force` is False.
+        If the model or data cannot be read, if the data does not fit the model, if a value or score is not
+        finite, if `proba` or `unknown` does not apply to the model, or if `out` exists and `force` is False.
     SettingsError
         If `top_k`, `threshold`, `unknown`, `explain` or `memory` is invalid, if `explain` is combined with
         `threshold`, or if `unknown` is combined with several labels per row.
@@ -173,7 +173,7 @@ def predict(
         problem = f"needs top_k, because {out} is a table, which has the same columns for every row"
         raise wrong_setting("threshold", problem, remedy)
     if explain is not None and any(transform.name == "fourier" for transform in model.transforms):
-        raise wrong_setting("explain", "does not apply to models with the random features of fourier")
+        raise wrong_setting("explain", "does not apply to models with the transform fourier; leave it out")
     if explain is not None and threshold is not None:
         raise wrong_setting("explain", "applies only to one label per row; leave threshold out")
     # A feature of evidence takes a few hundred bytes, a score 4 or 8 bytes.
@@ -288,7 +288,7 @@ class _InMemory:
 
 
 def _margins(scores: np.ndarray, codes: np.ndarray, best_scores: np.ndarray) -> np.ndarray:
-    """Return the score of the first of `codes` minus the largest other score; NaN if there is one class."""
+    """Return the scores of the first codes minus the largest other scores; NaN if there is only one class."""
     if scores.shape[1] == 1:
         return np.full(len(scores), np.nan)
     other_scores = scores.copy()
@@ -297,7 +297,7 @@ def _margins(scores: np.ndarray, codes: np.ndarray, best_scores: np.ndarray) -> 
 
 
 def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
-    """Return inputs by display name, "" for a single input in memory; `texts` allows a list of documents."""
+    """Return inputs by display name, which is "" for data in memory; `texts` allows a list of documents."""
     if isinstance(data, Mapping):
         return dict(data)
     if isinstance(data, str | os.PathLike):

@@ -24,7 +24,7 @@ class History:
     name: str
     settings: dict[str, Any]
     rows: list[dict[str, Any]]  # reports within the first pass, or within a stream
-    passes: list[dict[str, Any]]  # one report per pass, whose number is ``pass``
+    passes: list[dict[str, Any]]  # one report per pass; ``pass`` is its number
     notes: list[str]
 
 
@@ -44,7 +44,7 @@ def history_of(run: Any) -> History:
 
 
 def read_history(path: Path) -> History:
-    """Read the history of a run directory, which may be in use; skip damaged lines, and add a note."""
+    """Read the history of a run directory, which may be in use; skip damaged lines, and note their number."""
     run = RunDir(path)
     settings, notes, lines = run.read_settings()["settings"], [], []
     try:
@@ -108,7 +108,7 @@ def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_seconds(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add ``trained_seconds``, the training time without gap measurements; NaN after a missing pass."""
+    """Add ``trained_seconds``, the total training time without gap measurements; NaN after a missing pass."""
     total, result = 0.0, []
     for expected, record in enumerate(passes, 1):
         seconds = number(record, "seconds")

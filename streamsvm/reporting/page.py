@@ -1,4 +1,4 @@
-"""Write the HTML report of a run, a page with results, curves, classes and settings."""
+"""Write the HTML report of a run: a page with results, curves, classes and settings."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def report(
     """Write a report of a run as one self-contained HTML page; return the path of the file.
 
     The page shows figures for the model and for each pass, curves of the gap, objective and accuracy, and the
-    settings. With held-out data, it also shows the classes with the lowest F1, the accuracy of the rows above
-    each probability, and the confusion matrix. The run may be unfinished. Reports of the same run are
-    identical, byte for byte.
+    settings. With held-out data, it also shows the classes with the lowest F1, the accuracy of the rows with
+    the largest probabilities, and the confusion matrix. The run may be unfinished. Reports of the same run
+    are identical, byte for byte.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def report(
         Held-out data; by default the validation store of the run.
     memory : as for `streamsvm.evaluate`
     **settings
-        As `ScoringSettings` declares them.
+        See `ScoringSettings`.
     force : bool
         Whether to replace an existing file `out`.
 
@@ -82,7 +82,7 @@ def report(
     RunError
         If there is no run, if ``run.json`` is damaged, or if `out` cannot be written or may not be replaced.
     ModelError, FeatureError, StoreError, InputError
-        If `data` is passed, but the run has no model, or the data cannot be read or does not fit the model.
+        If `data` is passed, but there is no model, or if the data cannot be read or does not fit the model.
     StreamsvmError
         If matplotlib is not installed.
     """

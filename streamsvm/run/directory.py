@@ -24,8 +24,8 @@ _CHANGEABLE = {
 class RunDir:
     """Paths of the files and folders of a run, which need not exist, and the state of its lock.
 
-    `data` and `valid` are stores that the run converted from other files. `cache` is the default folder for
-    local copies of remote data. If the run was moved to `replaced`, the file `mark` in it names the new run.
+    `data` and `valid` are stores that were converted from other files for the run. `cache` is the default
+    folder for local copies of remote data. The file `mark` in a run that was moved aside names the new run.
     `identity` is the digest that distinguishes runs; it is set when ``run.json`` is read or written.
     """
 
@@ -84,7 +84,7 @@ class RunDir:
 
     @property
     def replaced(self) -> Path:
-        """Path to which an older run is moved until the new run has a model."""
+        """Path at which an older run is kept until the new run has a model."""
         return Path(f"{absolute(self.path)}.old")
 
     @property
@@ -184,9 +184,9 @@ class RunDir:
                 force = [Option("force", True)] if self.replaces else []
                 fit_call = Call("fit", self.data, (Option("out", self.path), *force))
                 raise RunError(problem, remedy=Remedy("start training with {}", fit_call)) from None
-            raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
+            raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}; check the path") from None
         except NotADirectoryError:
-            raise RunError(f"{self.path} is not a run: it is not a folder") from None
+            raise RunError(f"{self.path} is not a run: it is not a folder; check the path") from None
         except OSError as error:
             raise RunError(f"{self.settings} cannot be read: {durable.reason(error)}") from None
         if record.get("version") != format.RUN_VERSION:
@@ -223,7 +223,7 @@ def identity(record: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def locked(run: RunDir) -> Iterator[None]:
-    """Hold the lock of a run, unless this object holds it already; convert `OSError` to `RunError`."""
+    """Hold the lock of a run, unless `run` holds it already; convert `OSError` to `RunError`."""
     if run.is_locked:
         yield
         return
@@ -241,7 +241,7 @@ def locked(run: RunDir) -> Iterator[None]:
 
 
 def check_place(run: RunDir) -> None:
-    """Raise `RunError` if the run's folder cannot be created or written; called before data is read."""
+    """Raise `RunError` if the run's folder cannot be created or written to; called before data is read."""
     folder = run.path if os.path.lexists(run.path) else run.path.parent
     if not folder.exists():
         raise RunError(f"{run.path}: the folder {folder} does not exist; create it first")
@@ -258,7 +258,7 @@ def replacing(
     if force and (run.model.exists() or run.has_commit):
         for path in (Path(absolute(path)) for path in paths if path is not None):
             if any(Path(absolute(each)) in (path, *path.parents) for each in (run.path, run.replaced)):
-                raise RunError(f"{path} belongs to the run that would be replaced; choose another folder")
+                raise RunError(f"{path} is part of the run that would be replaced; choose a new folder")
     try:
         yield run
     except BaseException as error:
@@ -271,10 +271,10 @@ def replacing(
 def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
     """Create the folder of a new run, unless it exists, and hold its lock; delete nothing.
 
-    With `force`, an existing run with a model or a commit is moved aside. Raises `RunError` if the folder
-    cannot be created, contains other files, or is in use by another process. Without `force`, also raises
-    `RunError` if there is a run already, if an older run was being replaced, or if the run is being tuned
-    (unless `by_tune`).
+    If `force` is True, an existing run with a model or a commit is moved aside. Raises `RunError` if the
+    folder cannot be created, contains files other than those of a run, or is in use by another process. If
+    `force` is False, also raises `RunError` if there is a run already, if an older run was being replaced, or
+    if the run is being tuned and `by_tune` is False.
     """
     check_place(run)
     _make_folder(run)

@@ -2,8 +2,8 @@
 
 A file consists of the numbers of rows and of duals (int64), the rows (int32, in any order, relative to the
 first row of the block), counts (int32, duals per row), values (float32 or float64) and ids (uint8, uint16 or
-uint32). The manifest names each file with its checksum. Files without an entry in the manifest are never
-read. A resumed run overwrites or deletes the leftovers of a crash, so files need not be renamed.
+uint32). The manifest lists each file with its checksum. Files that it does not list are never read. Files
+are written under their final names, because a resumed run overwrites or deletes the leftovers of a crash.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class DualFile(NamedTuple):
 class PassDuals:
     """Duals of one pass, which are appended block by block and read by the next pass.
 
-    `files` are the committed files. Without `run`, all duals stay in memory. Otherwise, they are written to
-    files at a commit, and whenever they take more than `held_bytes` of memory.
+    `files` are the committed files. If `run` is None, all duals stay in memory. Otherwise, they are written
+    to files at a commit, and whenever they take more than `held_bytes` of memory.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class PassDuals:
         self._matrices[first] = duals
 
     def matrix(self, first: int, n_rows: int) -> np.ndarray | None:
-        """Return the duals of `n_rows` rows, starting at row `first`, as one matrix joined from all blocks.
+        """Return the duals of `n_rows` rows, starting at row `first`, as one matrix; join several if needed.
 
         If some of the rows have no matrix, convert all matrices to lists for `segment`, and return None.
         """
@@ -118,7 +118,7 @@ class PassDuals:
         return None
 
     def segment(self, first: int, n_rows: int) -> OldDuals:
-        """Return the duals of `n_rows` rows, starting at row `first`, as copies or as views of a single file.
+        """Return the duals of `n_rows` rows, starting at row `first`; duals in only one file are not copied.
 
         Raises `RunError` if a file is damaged, or if its numbers would make kernels access invalid memory.
         """
@@ -130,7 +130,7 @@ class PassDuals:
         # The first call is made without rows, to load the kernel before training starts.
         scratch = np.zeros(self._format.n_ids, np.int64)
         if self._run is not None and self._format.distinct_ids and repeats_class(old, scratch):
-            problem = f"the duals of pass {self._pass} from row {first} are damaged: a row has a class twice"
+            problem = f"duals of pass {self._pass} from row {first} are damaged: a row contains a class twice"
             raise RunError(f"{self._run.path}: {problem}")
         return old
 

@@ -29,7 +29,7 @@ class RunFiles:
 
     `every` is the interval between commits to a run directory. `held_bytes` limits the memory for the duals
     of two passes and a joined copy of one pass. Duals that fit are written to files only by commits.
-    `warnings` lists lost data, and a calibration that was not kept. `model` is the model that `save_model`
+    `warnings` report lost data, and a calibration that was not kept. `model` is the model that `save_model`
     keeps if there is no directory.
     """
 
@@ -130,8 +130,8 @@ class RunFiles:
     ) -> str:
         """Save the model, and delete duals, weights and other files that are no longer needed.
 
-        See `streamsvm.model.serialization.save_model` for the parameters. `saved` is called with the model's
-        folder before the deletion, which can take minutes. Returns the folder, or "" in memory.
+        See `streamsvm.model.serialization.save_model` for the parameters. `saved` is called with the folder
+        before the deletion, which can take minutes. Returns the folder, or "" if there is no run directory.
         """
         if self.run is None:
             coef, transforms = coefficients.stored(), transforms or ()
@@ -148,7 +148,7 @@ class RunFiles:
         return str(folder)
 
     def _keep_calibration(self, model: Path, folder: Path) -> None:
-        """Copy the calibration of the old model to the new one; warn if their coefficients differ."""
+        """Copy the calibration of the old model to the new one if their coefficients are equal, or warn."""
         old, new = saved_record(model), saved_record(folder)
         if format.TEMPERATURE not in old:
             return

@@ -15,7 +15,7 @@ from streamsvm.model.serialization import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
 
 # Time unit of the average (see `Weights`). The length of a stream need not be known: row t adds (t / unit)²
-# times its weight change to the average delta. Float32 can hold this factor and its inverse up to t = 2**45.
+# times its weight change to the average delta. Up to t = 2**45, float32 can hold this factor and its inverse.
 TIME_UNIT = 2.0**20
 
 _COPIED_BYTES = 2**24
@@ -28,7 +28,7 @@ class GrowingWeights(DenseWeights):
     new class takes one of the padding columns, which are zero. If no padding column is left, the files are
     rewritten, usually with twice as many columns.
 
-    `shape` is the initial number of features and of columns; 0 columns stands for the minimum. `paths` are
+    `shape` contains the initial numbers of features and columns; 0 columns mean the minimum. `paths` are
     the files of the weights and of the average delta; existing files are replaced. Raises `PlanError` if the
     weights exceed the maximum size of a file, or if the disk has no room for the model.
     """

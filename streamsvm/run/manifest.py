@@ -52,10 +52,10 @@ class RunPosition:
     metrics_length: int = 0
     dual_scale: float = 1.0  # factor that the unfinished pass applied to weights and duals of the last pass
     start: float = 0.0  # initial dual of every row, divided by the cost of the row
-    average_pass: int = 0  # last pass in which an average was started; 0 if none
+    average_pass: int = 0  # last pass in which an average was started; 0 if there is none
     seconds: float = 0.0
     pass_seconds: float = 0.0
-    reported: tuple[int, int] = (0, 0)  # numbers of rows and correct predictions, at a stream's last report
+    reported: tuple[int, int] = (0, 0)  # numbers of rows and of correct predictions at a stream's last report
     stream: StreamPosition | None = None
 
 
@@ -64,7 +64,7 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPos
 
     The caller must have synced the files of duals, and the metrics up to the length in `position`. If a
     commit fails, the previous commit stays valid. Raises `RunError` if a number in `position` is not finite,
-    or the manifest is too large, and `OSError` if a file cannot be written.
+    or if the manifest is too large, and `OSError` if a file cannot be written.
     """
     number = position.weights_number + 1
     while os.path.lexists(path := run.committed_weights(number)):
@@ -93,7 +93,7 @@ def finite_json(path: Path | None, numbers: Any, *, seal: bool = False) -> str:
     try:
         return json.dumps(format.sealed(numbers) if seal else numbers, allow_nan=False)
     except ValueError:  # JSON has no infinity and no NaN
-        remedy = "scale the values of the data to about 1, or lower C"
+        remedy = "rescale the data to values of order 1, or lower C"
         if path is None:
             raise RunError("the objective is no longer finite", remedy=Remedy(remedy)) from None
         restart = Remedy(f"{remedy}, and start again with {{}}", Option("force", True))
@@ -136,7 +136,7 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
     length, warnings = position.metrics_length, []
     with durable.open_file(run.metrics, "a+b") as file:
         if (size := file.tell()) < length:
-            warnings = [f"{run.metrics} is cut short: {size:,} of {length:,} bytes; the model is complete"]
+            warnings = [f"{run.metrics} is truncated: {size:,} of {length:,} bytes; the model is intact"]
             file.seek(0)
             length = file.read().rfind(b"\n") + 1
         file.truncate(length)

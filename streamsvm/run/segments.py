@@ -1,4 +1,4 @@
-"""Write and read committed weights as segments, which are runs of non-zero pages of the arrays."""
+"""Write and read committed weights as segments, each of which is a stretch of non-zero pages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _data(path: Path | None, n_bytes: int) -> Iterator[tuple[int, int]]:
         return
     with durable.named(path), durable.open_file(path) as file:
         if (size := os.fstat(file.fileno()).st_size) < n_bytes:  # the missing end would look like a hole
-            raise RunError(f"{path} is cut short: {size:,} of {n_bytes:,} bytes")
+            raise RunError(f"{path} is truncated: {size:,} of {n_bytes:,} bytes")
         end = 0
         while end < n_bytes:
             try:

@@ -1,8 +1,8 @@
 """Weights with a sparse row for each feature, for very many classes.
 
-A feature that occurs in c rows has at most c * (duals of a row + 1) non-zero weights. If c is 200 and a row
-has 9 duals, these are 2,000 weights, even with 17,000 classes. In a matrix, they would be spread over nearly
-every page of the feature's row, and each visit of a row would process thousands of zeros. A sparse row
+A feature that occurs in c rows of the data has at most c * (duals per row + 1) non-zero weights. If c is 200
+and a row has 9 duals, that is 2,000 weights, even with 17,000 classes. In a matrix, they would be spread over
+nearly every page of the feature's weights, and each step would process thousands of zeros. A sparse row
 therefore stores only classes with non-zero weights, unless there are many (see
 `streamsvm.kernels.sparse_rows` and docs/measurements/engine.md).
 """
@@ -42,7 +42,7 @@ class SparseWeights(WeightStorage):
 
     `columns` is the number of classes, padded to whole vectors. If `average` is True, an average can be kept,
     with the time unit `time_unit` (see `Weights`). When the rows exceed `max_bytes`, they move to the new
-    file `path`, which is not used for resuming. Without `path`, memory is unlimited.
+    file `path`, which is not used for resuming. If `path` is None, they always stay in memory.
     """
 
     sparse_rows: SparseRows
@@ -150,7 +150,7 @@ class SparseWeights(WeightStorage):
             raise RunError(f"{path} is damaged: its numbers are not valid")
         keys = np.repeat(np.arange(len(numbers)) * columns, sizes) + entries[:, 0].astype(np.int64)
         if len(np.unique(keys)) < len(entries):  # kernels have no room for duplicate classes
-            raise RunError(f"{path} is damaged: a row has a class twice")
+            raise RunError(f"{path} is damaged: a row contains a class twice")
         self.reserve(int(most_places(rows, sizes, columns)))
         scatter_entries(self.sparse_rows, numbers, sizes, entries)
 

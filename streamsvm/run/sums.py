@@ -24,13 +24,13 @@ class FileSum(NamedTuple):
     crc32c: Count
 
     def check(self, path: Path) -> None:
-        """Raise `RunError` if the file at `path` does not match, or `OSError` if it cannot be read."""
+        """Raise `RunError` if a file does not have this length and CRC, or `OSError` if it cannot be read."""
         crc = length = 0
         with durable.named(path), durable.open_file(path) as file:
             while piece := file.read(_PIECE_BYTES):
                 crc, length = google_crc32c.extend(crc, piece), length + len(piece)
         if length < self.length:
-            raise RunError(f"{path} is cut short: {length:,} of {self.length:,} bytes")
+            raise RunError(f"{path} is truncated: {length:,} of {self.length:,} bytes")
         if (length, crc) != self:
             raise RunError(f"{path} is damaged: its checksum does not match")
 

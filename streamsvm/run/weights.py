@@ -31,7 +31,7 @@ def map_array(
 ) -> np.ndarray:
     """Return an array of zeros mapped from the file `path`, or in memory if `path` is None.
 
-    With ``fresh=False``, the file keeps its content and is only extended. Pages that stay zero take no disk
+    If `fresh` is False, the file keeps its content and is only extended. Pages that stay zero take no disk
     space. Some file systems (tmpfs) allocate pages even on reading; on these, the full size is reserved at
     once. If the file is larger than memory, the operating system repeatedly writes changed pages to disk.
     """
@@ -68,7 +68,7 @@ def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
 
 
 class WeightStorage:
-    """Base class of storage for a learner's weights.
+    """Base class for the storage of a learner's weights.
 
     `weights` is the form of the weights that kernels take; any method may replace it. `sparse_rows` is None
     if the weights are a matrix. `work` records the work of cluster workers in the current pass.
@@ -97,13 +97,13 @@ class WeightStorage:
         """Start the average of the iterates at the current weights."""
 
     def scale(self, factor: float) -> None:
-        """Multiply the weights by a factor, before an average is started."""
+        """Multiply the weights by a factor; called only before an average is started."""
 
     def end_pass(self) -> None:
         """Drop negligible weights, if that saves memory or time."""
 
     def state(self) -> Iterator[np.ndarray]:
-        """Yield the arrays that a commit writes consecutively."""
+        """Yield the arrays that a commit writes, in the order of the file."""
         raise NotImplementedError
 
     def restore(self, path: Path) -> None:
@@ -130,7 +130,7 @@ class WeightStorage:
 class DenseWeights(WeightStorage):
     """Weights in a matrix of fixed shape, in memory or in memory-mapped files.
 
-    `shape` is the number of features and the number of classes, padded to whole vectors. `time_unit` is the
+    `shape` contains the number of features, and that of classes padded to whole vectors. `time_unit` is the
     time unit of the average (see `Weights`). `paths` contains the file of the weights, or is empty to keep
     them in memory. If `average` is True, an average can be kept in memory.
     """

@@ -98,7 +98,7 @@ ACCURACY = _real("an accuracy between 0 and 1, such as 0.95", lambda value: 0 < 
 NOT_NEGATIVE = _real("a number of at least 0", lambda value: value >= 0)
 FLAG = _instance(bool, "True or False")
 TEXT = _instance(str, "text")
-SIZE = Check("int | str", "a size", parse_size, parse_size, "SIZE")
+SIZE = Check("int | str", "a size in bytes, or text such as 500M or 2G", parse_size, parse_size, "SIZE")
 PATH = Check("str | Path", "a path", _local, Path, "PATH")
 ADDRESS = PATH._replace(take=absolute)  # path, or address such as s3://bucket/name
 TABLE = PATH._replace(accepts="Any", take=lambda value: value if value == GIVEN else _local(value))

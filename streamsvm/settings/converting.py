@@ -33,7 +33,7 @@ class ConvertSettings(DataSettings, ReadingSettings):
         "Number of threads; by default one per processor."
     )
     codec: Annotated[str, checks.one_of("fast", "small", "none")] = setting(
-        "Compression: fast (LZ), small (zstd or gzip), none.", default="fast"
+        "Compression: fast (LZ), small (zstd or gzip), or none.", default="fast"
     )
     chunk_nnz: Annotated[int | None, checks.whole(1)] = setting("Number of values in a chunk.")
     unseen_label: str = _as_in_store("unseen_label")

@@ -25,8 +25,8 @@ STORE, MATRIX, ESTIMATOR = range(3)
 class Setting:
     """Declaration of a setting, without its name.
 
-    By default, a setting is accepted by `tune` and for training on a store, but not for training on a matrix,
-    by the estimator or by `resume`.
+    By default, `tune` and training on a store accept a setting, but training on a matrix, the estimator and
+    `resume` do not.
 
     Attributes
     ----------

@@ -80,11 +80,11 @@ class LossSettings(CheckedSettings):
     )
     solver: Annotated[str, _SOLVER] = _fine(
         "Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as "
-        "published), or another.", scope=ESTIMATOR,
+        "published), or another one that the loss offers.", scope=ESTIMATOR,
     )  # fmt: skip
     smooth: Annotated[float | None, checks.POSITIVE] = _model(
-        "ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.", scope=ESTIMATOR,
-        loss_default=0.5,
+        "ε of wws, the smoothed hinge: slacks below ε have a quadratic cost; 0.5 by default.",
+        scope=ESTIMATOR, loss_default=0.5,
     )  # fmt: skip
     top: Annotated[int | None, checks.whole(1)] = _model(
         "m of top-m: number of largest hinges to average, at most one per class; 5 by default.",

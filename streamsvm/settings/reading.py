@@ -57,13 +57,13 @@ class DataSettings(CheckedSettings):
     """Settings, shared by all functions that read data, for the labels and the matrix to read."""
 
     label: str | None = _labels(
-        "Column with the labels of a table, or of obs of AnnData that was not written by convert. For "
+        "Label column of a table, or of obs of AnnData that was not written by convert. For "
         "scoring, the default is the column used in training.",
         "Or the array with the labels in an .npz file; for AnnData in memory, also the name of an indicator "
         "matrix in ``obsm``. Rows without a label are left out.", scope=MATRIX,
     )  # fmt: skip
     labels: Annotated[str | None, checks.PATH] = _labels(
-        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.", instead="pass y"
+        "Label file of a matrix (.npy, .npz, Zarr, lists): .npy, or text, one per line.", instead="pass y"
     )
     layer: str | None = _features("Layer of AnnData to read instead of X.", scope=MATRIX)
     raw: bool = _features("Read raw.X of AnnData, with its own features.", default=False, scope=MATRIX)
@@ -71,7 +71,7 @@ class DataSettings(CheckedSettings):
         "Entry of obsm of AnnData to read instead of X, such as an embedding.", scope=MATRIX
     )
     cache: Annotated[str | None, checks.PATH] = _computing(
-        "Folder for copies of remote data; by default in the run, or temporary.",
+        "Folder for copies of remote data; by default in the run directory, or temporary if there is none.",
         "All workers of a cluster must have access to it.", changeable="Folder for copies of remote data.",
     )  # fmt: skip
 
@@ -115,7 +115,7 @@ class ReadingSettings(CheckedSettings):
     )
     columns: Annotated[Sequence[str], _NAMES] = _features(
         "Columns of a table that become features: numbers and booleans unchanged, dates as days and years, "
-        "text as one feature for each value. By default all but the labels, or none with text.", default=(),
+        "text as one feature for each value. By default all but labels, or none if text is set.", default=(),
     )  # fmt: skip
     drop: Annotated[Sequence[str], _NAMES] = _features(
         "Columns of a table that do not become features.", default=()
@@ -135,8 +135,8 @@ class ReadingSettings(CheckedSettings):
         "Labels of tables always keep their spelling: ``01`` is a code.",
     )  # fmt: skip
     multilabel: bool = _labels(
-        "LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a "
-        "blank has no label.", "A label that a row repeats is counted once.", default=False,
+        "LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with "
+        "whitespace has no label.", "A label that a row repeats is counted once.", default=False,
     )  # fmt: skip
     index_base: Annotated[int | str, checks.or_word("auto", checks.whole(0, 1))] = _features(
         "LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, even if "

@@ -36,7 +36,7 @@ def check_combinations(settings: Any) -> None:
         (settings.from_ is not None and (loss.sequences or name == "auto"), "from_",
          f"left out with the loss {name}, which cannot continue from a model"),
         (loss.sequences and settings.transform == "auto", "transform",
-         f"named with the loss {name}, because a sample has no sequences"),
+         f"named with the loss {name}, because auto uses a sample, which has no sequences"),
         (None not in (settings.from_, settings.transform), "transform",
          "left out with from_, because the transforms of the model are applied"),
         (None not in (settings.hold_out, settings.valid), "hold_out",
@@ -44,7 +44,7 @@ def check_combinations(settings: Any) -> None:
         (settings.passes > 1 and not settings.keep_duals, "keep_duals",
          "True with more than one pass, because each pass starts from the duals of the previous one"),
         (settings.tol is not None and settings.gap != "pass", "gap",
-         "pass with a tolerance, which needs the exact gap after each pass"),
+         "pass if tol is set, which needs the exact gap after each pass"),
     )  # fmt: skip
     for is_wrong, setting, wanted in refused:
         if is_wrong:

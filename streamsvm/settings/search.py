@@ -18,13 +18,13 @@ _HOLD_OUT = "1/10"
 
 @dataclasses.dataclass(frozen=True)
 class SearchSettings(CheckedSettings):
-    """Settings of `streamsvm.tune`, documented there, that `fit` lacks or that are declared differently."""
+    """Settings of `streamsvm.tune`, documented there, that `fit` lacks or declares differently."""
 
     C: Annotated[tuple[Any, ...], checks.several(checks.TEXT)._replace(accepts="Any")] = setting(
         "Values of C: a range such as 2^-6:2^3, in which values differ by factors of the base; numbers "
         "separated by commas; or auto for 10 values around the C of fit, which differ by factors of 2.",
-        "The factor in 0.01:10 is 2. With auto, each training run derives C from its training rows. The "
-        "table shows C for all rows, which the final run uses.", default=AUTO,
+        "The factor is 2 in a range without a base, such as 0.01:10. With auto, each training run derives C "
+        "from its training rows. The table shows C for all rows, which the final run uses.", default=AUTO,
     )  # fmt: skip
     loss: tuple[str, ...] = _as_in_fit(
         "loss", help="Loss (see fit); several (ww,cs) are compared.", check=checks.several(checks.TEXT)
@@ -35,7 +35,7 @@ class SearchSettings(CheckedSettings):
     )  # fmt: skip
     transform: tuple[str | None, ...] | None = _as_in_fit(
         "transform", help="Transforms of the rows (see fit), or none; several are compared.",
-        details="A list has strings such as ``df=-0.25,l2``; None is the default for the data.",
+        details="A list contains strings such as ``df=-0.25,l2``; None is the default for the data.",
         check=checks.several(checks.TEXT),
     )  # fmt: skip
     folds: Annotated[int | None, checks.whole(2, 100)] = setting(
@@ -45,7 +45,7 @@ class SearchSettings(CheckedSettings):
     hold_out: str | None = _as_in_fit(
         "hold_out", help="Part of the rows to hold out and measure the accuracy on; by default 1/10."
     )
-    valid: str | None = _as_in_fit("valid", help="Store, text or table to measure the accuracy on instead.")
+    valid: str | None = _as_in_fit("valid", help="Store, text or table to score instead of held-out rows.")
     passes_each: Annotated[int, checks.whole(1)] = setting("Number of passes for each value of C.", default=2)
     passes: int = _as_in_fit("passes", help="Number of passes of the final training run, on all rows.")
 
@@ -57,7 +57,7 @@ class SearchSettings(CheckedSettings):
 
     @property
     def compared(self) -> dict[str, tuple[Any, ...]]:
-        """Values of each setting whose combinations are compared."""
+        """Values of the settings whose combinations are compared, by name."""
         losses = tuple(",".join(map(str, self.loss)).split(","))
         return {"loss": losses, "margin": self.margin or (None,), "transform": self.transform or (None,)}
 

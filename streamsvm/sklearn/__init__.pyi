@@ -10,7 +10,7 @@ from streamsvm.sklearn import estimator
 class StreamSVMClassifier(estimator.StreamSVMClassifier):
     r"""Linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
 
-    If the data is in memory, no files are written. A store or file is trained on in a temporary directory.
+    If the data is in memory, no files are written. For a store or file, the run is in a temporary directory.
     See `streamsvm.fit` for a full description, and for data larger than memory.
 
     Parameters
@@ -30,9 +30,9 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str | None
         Block solver of the loss: newton (the default; clip for ovr and ovr2, cached for chain), sorted (as
-        published), or another.
+        published), or another one that the loss offers.
     smooth : float | None
-        ε of wws, the smoothed hinge: slacks below ε cost quadratically; 0.5 by default.
+        ε of wws, the smoothed hinge: slacks below ε have a quadratic cost; 0.5 by default.
     top : int | None
         m of top-m: number of largest hinges to average, at most one per class; 5 by default.
     temperature : float | None
@@ -74,7 +74,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     fit_intercept : bool, optional
         Whether to fit an intercept, which is included in ‖w‖², as in scikit-learn's LinearSVC. The default is
         that of `streamsvm.fit` or, if `transforms` is set, to fit one only if the last transform is ``bias``.
-        If `transforms` is not set, the columns of a DataFrame are scaled in either case.
+        If `transforms` is not set, the columns of a DataFrame are scaled, even without an intercept.
     intercept_scaling : float
         Value of the constant feature whose coefficients are the intercepts. With a larger value, the
         intercepts contribute less to ‖w‖².

@@ -62,7 +62,7 @@ def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
 class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     """Linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
 
-    If the data is in memory, no files are written. A store or file is trained on in a temporary directory.
+    If the data is in memory, no files are written. For a store or file, the run is in a temporary directory.
     See `streamsvm.fit` for a full description, and for data larger than memory.
 
     Parameters
@@ -72,7 +72,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
     fit_intercept : bool, optional
         Whether to fit an intercept, which is included in ‖w‖², as in scikit-learn's LinearSVC. The default is
         that of `streamsvm.fit` or, if `transforms` is set, to fit one only if the last transform is ``bias``.
-        If `transforms` is not set, the columns of a DataFrame are scaled in either case.
+        If `transforms` is not set, the columns of a DataFrame are scaled, even without an intercept.
     intercept_scaling : float
         Value of the constant feature whose coefficients are the intercepts. With a larger value, the
         intercepts contribute less to ‖w‖².
@@ -157,7 +157,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, str | os.PathLike):
             return self._fit_store(X, y, sample_weight, groups, of_store)
         if of_store:
-            raise TypeError(f"X is a matrix, but these arguments apply only to stores: {', '.join(of_store)}")
+            raise TypeError(f"X is a matrix, not a store; leave out the arguments {', '.join(of_store)}")
         X, y = self._checked(X, y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)

@@ -22,7 +22,7 @@ def value_errors() -> Iterator[None]:
 
 
 class NamedMatrix(NamedTuple):
-    """Matrix with named columns, which the library treats like a DataFrame with numeric columns."""
+    """Matrix with named columns, which streamsvm treats like a DataFrame with numeric columns."""
 
     X: Any
     columns: Any
@@ -39,7 +39,7 @@ def part_of_rows(X: Any, rows: np.ndarray) -> Any:
 
 
 def rows_to_train_on(y: np.ndarray, calibrate: float | None, random_state: Any) -> np.ndarray:
-    """Return a mask of all rows but a random fraction `calibrate`, with at least one row per class."""
+    """Return a mask that excludes a random fraction `calibrate` of rows, but keeps a row of each class."""
     kept = np.ones(len(y), bool)
     if calibrate is None:
         return kept

@@ -31,8 +31,8 @@ from streamsvm.transforms.fitting import fit_without_rows
 class IncrementalLearner:
     """Online learner: each batch of rows updates its weights, whose average is the model.
 
-    A learner restored from a pickle continues bit-identically. Raises `SettingsError` if a transform can be
-    fitted only to all rows.
+    A learner restored from a pickle continues bit-identically. Raises `SettingsError` if fitting a transform
+    requires all rows.
 
     Parameters
     ----------

@@ -37,9 +37,9 @@ def copy_address(
     """Copy the file or Zarr folder at an address and return the copy's path; return other data unchanged.
 
     The copy is in a subfolder of `cache`, which by default is a temporary folder of this process. The
-    subfolder is named by a digest of the address and the sizes, ETags and times of the files, so changed
-    content is copied again. Complete files from earlier calls are reused, but if the server reports neither
-    ETag nor time, only those that this process copied. Raises StoreError if the copy fails.
+    subfolder is named after a digest of the address and the sizes, ETags and times of the files, so changed
+    content is copied again. Complete files from earlier calls are reused; if the server reports neither ETags
+    nor times, only files that this process copied are reused. Raises StoreError if the copy fails.
     """
     url = as_url(path) if isinstance(path, str | os.PathLike) else None
     if url is None:

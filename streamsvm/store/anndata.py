@@ -135,10 +135,11 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
 
 
 class AnnDataStore(ContainerStore):
-    """Store for AnnData from other programs, which has no checksums. Rows without a label have code -1.
+    """Store for AnnData from other programs or for a matrix file, neither of which has a store record.
 
-    Reading sorts the values of each row and computes its norm. `StoredMatrix` describes how values are
-    converted. The first use of `fingerprint` or `class_counts` reads all row pointers and columns.
+    Rows without a label have code -1. Reading sorts the values of each row and computes its norm; see
+    `StoredMatrix` for the conversion of values. The first use of `fingerprint` or `class_counts` reads all
+    row pointers and columns.
     """
 
     def __init__(
@@ -260,7 +261,7 @@ class AnnDataStore(ContainerStore):
         return feature_names(index.texts(span(0, self.n_features)).tolist(), str(self.path))
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read and check all rows. Without checksums, a wrong but plausible value is not detected."""
+        """Read and check all rows. There are no checksums to detect wrong but plausible values."""
         for start, rows in self.pieces(2**22, 0, self.n_rows):
             if progress is not None:
                 progress(start + rows.n_rows, self.n_rows)

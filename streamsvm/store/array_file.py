@@ -1,4 +1,4 @@
-"""Read matrices in ``.npy`` and ``.npz`` files, in place or, if compressed or sparse, after loading them."""
+"""Read ``.npy`` and ``.npz`` matrices: in place, or by loading the whole matrix if compressed or sparse."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FileArray(StoredArray):
         self.container: ArrayFile = container
         self._header = header
         length, columns = header.shape
-        # Reading fewer rows of a column still reads a page from the disk.
+        # Reading fewer rows of a column would still read a whole page from the disk.
         min_rows = _PAGE // header.dtype.itemsize if header.by_columns else 1
         rows = max(min_rows, _PIECE // max(1, columns))
         self._set_layout((length, columns), (min(length, rows), columns), header.dtype, 2, text=False)
@@ -206,8 +206,8 @@ def check_memory(where: object, nbytes: int, memory: int, lines: str) -> None:
     """Raise `PlanError`, which suggests the code `lines`, unless two copies of a matrix fit in `memory`."""
     if 2 * nbytes > memory:
         raise PlanError(
-            f"{where} is not stored by rows, and loading its {nbytes:,} bytes needs twice as much memory; "
-            f"to store it by rows, run `{lines}` in Python",
+            f"{where} cannot be read by rows, and loading its {nbytes:,} bytes needs twice as much memory; "
+            f"to make it readable by rows, run `{lines}` in Python",
             needed_memory=2 * nbytes,
         )
 

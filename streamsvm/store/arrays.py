@@ -69,7 +69,7 @@ class ArrayStore(Store):
         return only(self.read(ranges)._asdict(), wanted & self.facts.stored)
 
     def read(self, ranges: Ranges) -> Rows:
-        """Return the rows in ranges. For a single range, the arrays are views of the arrays of the store."""
+        """Return the rows in ranges. If there is only one range, the arrays are views of the store's."""
         if len(ranges) > 1 and (ranges[1:, 0] >= ranges[:-1, 1]).all():
             kept = np.zeros(self.n_rows, np.bool_)
             kept[numbers_in(ranges)] = True

@@ -1,8 +1,8 @@
 """Read and decode chunks with several threads, without the container's library.
 
 A chunk is a range of successive array elements that are compressed as a unit. Zarr and HDF5 decode one chunk
-at a time under a lock. Here each chunk takes three steps that mostly run without the GIL: fetch the bytes,
-undo the codecs, and copy the requested elements.
+at a time under a lock. Here, a chunk is read in three steps, which mostly run without the GIL: fetch the
+bytes, undo the codecs, and copy the requested elements.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class ChunkReader:
     def read(self, chunks: Chunks, ranges: Ranges) -> np.ndarray:
         """Return the elements in ranges, concatenated in an array that nothing else uses.
 
-        Each chunk is decoded once, in chunk order. If a single range continues the last read, the chunk in
-        which that read ended is not decoded again. Raises `OSError` or `ValueError` if a chunk cannot be
-        read.
+        Each chunk is decoded once, in chunk order. If there is only one range and it continues the last
+        read, the chunk in which that read ended is not decoded again. Raises `OSError` or `ValueError` if a
+        chunk cannot be read.
         """
         out = self._arrays.empty(int(lengths(ranges).sum()), chunks.dtype)
         size = chunks.chunk

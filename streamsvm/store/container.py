@@ -26,7 +26,7 @@ UNWRITTEN = "could not be written: remove it and try again"
 COPY_AGAIN = "copy the whole store again"
 WRITE_ALL = ", or write it with zarr.config.set({'array.write_empty_chunks': True})"
 
-# No codec of streamsvm or anndata compresses constant bytes by a larger ratio (zstd: about 2**15).
+# No codec that streamsvm or anndata uses compresses constant bytes by a larger ratio (zstd: about 2**15).
 MAX_COMPRESSION = 2**17
 SLACK = 2**20  # bytes that an array may claim beyond this ratio
 MAX_CHUNK_BYTES = 2**30  # maximum size of a decoded chunk
@@ -39,7 +39,7 @@ class MissingChunk(ValueError):
 class StoredArray:
     """One- or two-dimensional array in a container. In two dimensions, an element is a row.
 
-    `absent_chunks` says what to do about missing chunks, because other Zarr writers omit chunks that contain
+    `absent_chunks` determines what happens if a chunk is missing. Other Zarr writers omit chunks that contain
     only the fill value.
     """
 
@@ -197,7 +197,7 @@ class StoredArray:
 
     def check_length(self, expected: int) -> None:
         if self.length != expected:
-            raise self.error(f" has {self.length} elements, expected {expected}")
+            raise self.error(f" has {self.length} elements instead of {expected}")
 
     def check_integers(self) -> None:
         if self.dtype is None or self.dtype.kind not in "iu":
@@ -314,7 +314,7 @@ def changed_error(path: Path, what: str) -> StoreError:
 
 # Phrases in libhdf5's messages, with their meanings.
 _HDF5_PHRASES = {
-    "filter returned failure": "checksum or decompression failure",  # also of the fletcher32 checksum
+    "filter returned failure": "checksum or decompression failure",  # the fletcher32 checksum is a filter
     "truncated file": "the file is truncated: it is shorter than its header says",
     "signature not found": "not an HDF5 file",
     "already open for write": "the file is incomplete: its writer has not finished, or was killed",

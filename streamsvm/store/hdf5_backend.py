@@ -21,8 +21,8 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.hdf5_chunks import complete_rows, compressed_chunks
 from streamsvm.store.layout import ArraySpec
 
-# In file format 1.10 every structure has a checksum, including the chunk indexes, which have none in 1.8, and
-# attributes may exceed 64 KB.
+# File format 1.10 has checksums of all structures, even of chunk indexes, which have none in 1.8. It also
+# allows attributes of more than 64 KB.
 LIBVER = ("v110", "v110")
 CHUNK_CACHE = 4 * 2**20  # more than CHUNK_NNZ float64 values, so reads that share a chunk decode it once
 

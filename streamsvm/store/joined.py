@@ -108,7 +108,7 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
 
     Features are joined by `_common_features`; a feature that a store lacks is 0 in the rows of that store.
     The classes are the union, ordered by `all_classes`. Raises StoreError if features cannot be joined, or
-    are numbered from 0 in one store and from 1 in another; if rows are in groups; if text was hashed
+    are numbered from 0 in one store and from 1 in another; if rows are in groups; if stores hash text
     differently; or if only some stores have weights, several labels per row or a hold-out column.
     """
     first, *others = stores
@@ -178,10 +178,9 @@ def _common_features(stores: list[Store], names: Sequence[list[str] | None], joi
         )
     partial = [name for name in every if name not in common]
     if partial:
-        fate = "are left out" if join == "inner" else "count as 0 in the other files"
-        be = "is" if len(partial) == 1 else "are"
+        fate = "left out" if join == "inner" else "0 in the other files"
         warn(
-            f"{len(partial):,} of {len(every):,} features {be} not in all files and {fate} "
+            f"features missing from some files: {len(partial):,} of {len(every):,}, {fate} "
             f"({examples(partial)})"
         )
     return every if join == "outer" else [name for name in known[0] if name in common]

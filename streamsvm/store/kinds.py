@@ -50,8 +50,8 @@ def kind_of(path: str | os.PathLike[str], format: str | None = None) -> str:
     Parameters
     ----------
     path : path, address, or "-"
-        Input. If it is neither a file nor a folder, such as a pipe, its suffix determines the kind. Standard
-        input, "-", is LIBSVM text.
+        Input. If it is a pipe or a device, its suffix determines the kind. Standard input, "-", is LIBSVM
+        text.
     format : str, optional
         Expected kind, which must match the content. For text it overrides the suffix, and a file of kind
         "lists" may also be read as "parquet".

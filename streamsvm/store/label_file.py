@@ -24,9 +24,9 @@ class FileLabels:
     """Labels of a matrix with `n_rows` rows in the file `path`, held in memory as class codes.
 
     The classes are in the same order as in a converted store. `labels` is an array with the label of each
-    row. If `at` is given, `labels` is instead a list of distinct labels, and `at` has the position of each
-    row's label in that list. `where` names the source of the labels in messages. Raises InputError if there
-    is not one label per row, or if a value cannot be a label.
+    row. If `at` is given, `labels` is instead a list of distinct labels, and `at` contains the position of
+    each row's label in that list. `where` names the source of the labels in messages. Raises InputError if
+    there is not one label per row, or if a value cannot be a label.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ def _array_or_lines(path: Path) -> np.ndarray | list[str]:
 
 
 def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
-    """Read labels from a file; lines of text are spelled as in LIBSVM text, and missing labels are ""."""
+    """Read labels from a file. Numbers are normalised as in LIBSVM text, and missing labels become ""."""
     lines = _array_or_lines(path)
     if isinstance(lines, np.ndarray):
         return lines

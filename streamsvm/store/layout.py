@@ -47,7 +47,7 @@ _ROW_ARRAYS = (
     LABELS_ONES,
 )  # fmt: skip
 
-# Maximum number of features for a /var, because anndata needs an index entry for each (1 GB of numbers).
+# Stores with more features have no /var, where anndata needs an index entry for each (1 GB of numbers).
 # Without /var, anndata can open only X, with `sparse_dataset`.
 VAR_LIMIT = 2**27
 

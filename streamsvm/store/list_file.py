@@ -1,4 +1,4 @@
-"""Read Parquet and Arrow columns of number lists as a dense matrix, by row groups or batches."""
+"""Read a Parquet or Arrow column of lists of numbers as a dense matrix, by row groups or batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_ROWS = 2**16  # maximum rows per read of Parquet
 
 
 class ListArray(StoredArray):
-    """Column of number lists. A chunk is as long as the largest row group or batch, up to a limit."""
+    """Column of lists of numbers. A chunk is as long as the largest row group or batch, up to a limit."""
 
     def __init__(self, container: ListFile, shape: tuple[int, int], dtype: np.dtype) -> None:
         self.container: ListFile = container
@@ -43,7 +43,7 @@ class ListArray(StoredArray):
         return found[(slice(None), *columns)]
 
     def _lists_from(self, row: int) -> Any:
-        """Return lists starting at `row`, continuing the last read or else reading the row's group."""
+        """Return lists starting at `row`: continue the last read if possible, else read the row's group."""
         begin, lists, more = self._ahead
         self._ahead = (self.length, (), iter(()))  # after an error, nothing is kept
         starts = self.container.starts
@@ -76,7 +76,7 @@ class ListArray(StoredArray):
 
 
 class ListFile(MatrixFile):
-    """Parquet file, or Arrow IPC file or stream (from ``datasets``), with one column of number lists."""
+    """Parquet file, or Arrow IPC file or stream (from ``datasets``), with one column of lists of numbers."""
 
     kind = "table"
 
@@ -106,7 +106,7 @@ class ListFile(MatrixFile):
 
     @property
     def reads_groups(self) -> bool:
-        """True if every row group is small enough to be read even if few of its rows are needed."""
+        """True if every row group is small enough to read as a whole even if only a few rows are needed."""
         return int(np.diff(self.starts).max()) <= self.chunk
 
     def _find_column(self) -> str:
@@ -122,7 +122,7 @@ class ListFile(MatrixFile):
         found = [name for name, t in value_types.items() if types.is_floating(t) or types.is_integer(t)]
         if len(found) != 1:
             raise StoreError(
-                f"{self.path} has {len(found)} columns of number lists instead of one, among "
+                f"{self.path} has {len(found)} columns of lists of numbers instead of one, among "
                 f"{', '.join(self._schema.names)}",
                 remedy=None if found else Remedy("convert its columns with {}", Call("convert")),
             )

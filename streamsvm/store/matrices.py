@@ -175,7 +175,7 @@ class DenseMatrix(StoredMatrix):
 def _load_columns(container: Container, name: str, shape: tuple[int, int], memory: int | None) -> CsrMatrix:
     """Load a CSC matrix as CSR; raise `PlanError` if `memory`, in bytes, is too small for two copies.
 
-    If `memory` is 0, the result has the sizes and types, but cannot be read. If it is None, raise StoreError.
+    If `memory` is 0, only the sizes and types of the result are valid. If `memory` is None, raise StoreError.
     """
     from scipy.sparse import csc_array
 

@@ -92,8 +92,8 @@ class LabelColumn:
         if column.kind == "f" and column.categories is None:
             values = f"adata.obs[{column.name!r}]"
             raise column.error(
-                " has floating-point numbers, but labels must be categories, text, integers or booleans; in "
-                f"Python: {values} = {values}.astype('Int64'), or .astype(str)"
+                " contains floating-point numbers, but labels must be categories, text, integers or "
+                f"booleans; convert it in Python: {values} = {values}.astype('Int64'), or .astype(str)"
             )
         if column.categories is not None:
             self.classes = column.categories

@@ -59,7 +59,7 @@ def open_store(
         array in its archive or a column in its table. For a streamsvm store, ``"label"`` or the name of
         the label column in the source data.
     like : mapping, optional
-        Record of a model. Its label column is the default of `label`, and its classes determine how lines of
+        Record of a model. Its label column is the default for `label`, and its classes determine how lines of
         text in `labels` are read.
     labelled : bool
         Whether to read the labels of AnnData from other programs, or of a matrix. If False, the store has no
@@ -70,10 +70,10 @@ def open_store(
     layer : str, optional
         Entry of ``layers`` to read instead of ``X``, in AnnData from other programs.
     raw : bool
-        Whether to read ``raw.X``, which may have other features, instead of ``X``.
+        Whether to read ``raw.X`` instead of ``X``; their features may be different.
     obsm : str, optional
         Entry of ``obsm`` to read instead of ``X``, such as an embedding. Its columns are the features, which
-        have names only in a dataframe.
+        have names only if the entry is a dataframe.
     labels : path, optional
         Labels of a matrix: ``.npy``, or text with one label per line.
     weights : path, optional

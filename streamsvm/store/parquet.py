@@ -20,7 +20,7 @@ def open_parquet(file: Any, dictionaries: Collection[str] = ()) -> Any:
 
 
 def row_bytes(metadata: Any, names: Collection[str]) -> dict[str, int]:
-    """Estimate each column's bytes per row in memory as the maximum, over row groups, of the mean."""
+    """Estimate each column's size per row in memory, in bytes, as the largest mean of any row group."""
     largest = dict.fromkeys(names, 1)
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):

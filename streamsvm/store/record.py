@@ -33,7 +33,7 @@ class Contents:
     index_base : {0, 1} or None
         First feature index in the source text.
     chunk_nnz : int
-        Number of values per chunk. For dense rows, this is the maximum, which a single row may exceed.
+        Number of values per chunk. For dense rows, this is a maximum, unless one row has more values.
     codec : {"fast", "small", "none"}
         Compression of chunks: Blosc-lz4, Blosc-zstd or none in Zarr, and none, gzip or none in HDF5. Chunks
         always have checksums.
@@ -42,9 +42,9 @@ class Contents:
     n_labels : int
         Total number of labels if rows may have several, else 0.
     label_dtype : {"str", "int64"}
-        Python type of the labels.
+        Type of the labels.
     statistics : bool
-        Whether statistics of the features are stored; writing needs 32 bytes of memory per feature.
+        Whether statistics of the features are stored; writing them needs 32 bytes of memory per feature.
     feature_names : bool
         Whether features have names.
     encoding : dict or None

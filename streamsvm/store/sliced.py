@@ -1,6 +1,6 @@
 """View of a store as slices in random order, which spreads neighbouring rows over all blocks.
 
-Atlas files are often sorted by donor or cell type, so a block of consecutive rows contains few classes. This
+Cell atlases are often sorted by donor or cell type, so a block of consecutive rows contains few classes. This
 view cuts the rows into slices of equal length and puts the slices in one random order for all passes. Long
 slices of many chunks are read nearly as fast as rows in file order; short slices mix better.
 """
@@ -63,8 +63,8 @@ def choose_slice_rows(store: Store, block_rows: int) -> int:
     """Return the number of rows per slice for blocks of about `block_rows` rows.
 
     A slice is as long as four chunks of values, so reading it decodes at most five chunks. Slices are shorter
-    if necessary to have 128 slices per block and 512 slices in total, because then nearly all blocks contain
-    all classes of a sorted file.
+    if there would otherwise be fewer than 128 slices per block or 512 in total. With that many slices, nearly
+    all blocks of a sorted file contain all classes.
     """
     short = min(block_rows // _MIN_SLICES_PER_BLOCK, store.n_rows // _MIN_SLICES)
     return max(1, min(int(_CHUNKS_PER_SLICE * store.chunk_rows), short))

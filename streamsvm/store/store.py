@@ -1,4 +1,4 @@
-"""Interface of stores, which return rows, columns and sizes in ranges, and facts about the whole store."""
+"""Interface of stores: rows, columns and sizes for ranges of rows, and facts about the whole store."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Store(Readable, HasFacts):
     meta : dict
         Record without ``arrays``; for AnnData from other programs, the names of label and hold-out columns.
     arrays : dict of str to StoredArray
-        Arrays of the first container, by names as in `layout`; empty for rows in memory.
+        Arrays of the first container, by name, as in `layout`; empty for rows in memory.
     members : list of Store
         Stores on disk that contain the rows.
     bytes_read : int
@@ -274,7 +274,7 @@ class Store(Readable, HasFacts):
     def pieces(self, most: int, start: int, stop: int) -> Iterator[tuple[int, Rows]]:
         """Yield (first row, rows) for successive pieces of the rows ``start:stop``.
 
-        Pieces have at most `most` non-zeros, unless a single row has more.
+        Pieces have at most `most` non-zeros, unless one row has more.
         """
         while start < stop:
             end = min(start + _POINTERS_AT_A_TIME, stop)

@@ -22,22 +22,22 @@ _PIECE_ROWS = 2**16  # rows of labels per read
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Base class of views; the default is the identity. Views are picklable and can be composed.
+    """Base class of views, whose methods change nothing by default. Views are picklable and can be composed.
 
     Contract of all views, checked by `tests/store/test_view_contract.py`:
 
     - `read`, `columns`, `sizes` and `whole` describe the same rows: `read` and `columns` agree, class counts
-      match the labels, and every feature has a name if any has. Only sizes, which serve to plan memory, may
-      be too large.
+      match the labels, and every feature has a name if any has. `sizes` may overestimate, because it is
+      used only to plan memory.
     - The rows returned for a range do not depend on the other ranges that are requested with it.
     - `ranges` maps each row to one row of the inner store, so only requested rows are read. `columns` and
       `sizes` read no values.
-    - Rows keep their original numbers, except that `Labelled` counts only labelled rows.
+    - Rows keep their original numbers, except in `Labelled`, which numbers only the labelled rows.
     - `facts` gives the numbers of rows and features, the classes, the available columns, and whether rows are
-      dense. By default a view has no feature statistics, because its rows or features differ.
+      dense. By default, statistics are omitted, because they describe the inner store's rows and features.
     - Dense rows have a value for every feature, which determines their sizes, `nnz` and `units`.
-    - `fingerprint` changes with the rows or values, unless the run records why they differ (slices, features
-      of a model).
+    - `fingerprint` differs from the inner store's if the rows or values do, unless the run itself records the
+      difference (slices, features of a model).
     """
 
     def facts(self, inner: Facts) -> Facts:
@@ -105,7 +105,7 @@ class Sparse(View):
 
     def rows(self, rows: Rows) -> Rows:
         rows = sparse_rows(rows, format.index_dtype(rows.largest_feature + 1))
-        return rows._replace(norm2=row_norms(rows.data, rows.indptr))  # without zeros, rounding may differ
+        return rows._replace(norm2=row_norms(rows.data, rows.indptr))  # omitting zeros may change rounding
 
     def whole(self, what: Whole, inner: Store) -> Any:
         return inner.whole(what)
@@ -239,7 +239,7 @@ class Labelled(View):
 
 
 def with_labels(store: Store) -> Store:
-    """Return a view of the labelled rows, or the store itself if `multilabel` or if all rows have a label."""
+    """Return a view of the labelled rows; a `multilabel` or fully labelled store is returned unchanged."""
     if store.multilabel:
         return store
     counts, bits = [], []

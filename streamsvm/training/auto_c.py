@@ -31,23 +31,23 @@ _MAX_SLICES, _SLICE_ROWS = 64, 1024  # sample of the rows if norms are not store
 _SHUFFLED_SLICES = 4  # slices for the estimate of `_spread_fraction` if rows are shuffled
 _FRACTION_ROWS = 1024
 _SHARE_MEMORY, _VALUE_BYTES = 8, 64  # budget divided by the memory for this estimate; bytes per value
-_MIN_FRACTION = 0.001  # warn if distances from the mean make up a smaller fraction of the squared norms
+_MIN_FRACTION = 0.001  # warn if squared distances from the mean are a smaller fraction of squared norms
 _STREAM_ROWS = 1000
 _MAX_DOUBLINGS = 30
 _MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
 
 
 def settle_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
-    """Return settings with a numeric C, and whether C was chosen here.
+    """Return settings with a numeric C, and whether C was "auto" before.
 
     If there is a tolerance, C may grow from pass to pass. `store` contains the rows after `transforms`. All
-    norms are used if they are stored, as by `streamsvm.convert`, or if the rows are in memory. Otherwise, up
-    to 64 evenly spaced slices of 1,024 rows are read. About 1,000 rows suffice to estimate how much of the
-    squared norms is due to the mean row. Held-out rows and rows with weight 0 are ignored.
+    norms are used if the store was written by `streamsvm.convert` or is in memory. Otherwise, up to 64 evenly
+    spaced slices of 1,024 rows are read. About 1,000 rows suffice to estimate how much of the squared norms
+    is due to the mean row. Held-out rows and rows with weight 0 are ignored.
 
-    A `ScaleWarning` is issued if the mean row accounts for nearly all of the squared norms, so that few
-    digits are left for the differences between rows. It is also issued if the constant feature of ``bias``
-    accounts for nearly all of them, so that the passes train little more than the intercepts.
+    A `ScaleWarning` is issued if the mean row accounts for nearly all of the squared norms, so that only a
+    few digits are left for the differences between rows. It is also issued if the constant feature of
+    ``bias`` accounts for nearly all of them, so that the passes train little more than the intercepts.
     """
     grows = settings.tol is not None and settings.from_ is None and settings.keep_duals
     if settings.C != AUTO and not (grows and get_loss(settings.loss).linear_duals):
@@ -63,10 +63,10 @@ def settle_c(store: Store, transforms: Sequence[Transform], settings: Settings) 
         warn(ScaleWarning(f"{store.path}: {mean}", remedy=Remedy("subtract the mean of each column first")))
     elif fraction * total < _MIN_FRACTION * count * _constant2(transforms, store.dtype):
         problem = (
-            f"{store.path}: the values are so small that the constant feature makes up more "
-            f"than {1 - _MIN_FRACTION:.1%} of the squared norm of the rows, so a few passes learn little else"
+            f"{store.path}: the values are so small that the constant feature makes up more than "
+            f"{1 - _MIN_FRACTION:.1%} of the squared norm of rows, so passes train little but the intercepts"
         )
-        remedy = Remedy("scale the values, or use {} with a similar value", Option("transform", "bias=value"))
+        remedy = Remedy("scale the values, or use {} with a smaller value", Option("transform", "bias=value"))
         warn(ScaleWarning(problem, remedy=remedy))
     automatic = c_for(total * max(fraction, _MIN_FRACTION), count)
     if settings.C == AUTO:
@@ -84,7 +84,7 @@ def _growth(first: float, passes: int) -> tuple[float, ...]:
 
 
 def _spread_fraction(store: Store, transforms: Sequence[Transform], settings: Settings) -> float:
-    """Estimate the sum of squared distances from the mean row as a fraction of that of squared norms."""
+    """Estimate the sum of squared distances from the mean row, divided by the sum of squared norms."""
     if not store.n_rows:
         return 1.0
     affordable = settings.memory // (_SHARE_MEMORY * _VALUE_BYTES)
@@ -100,13 +100,13 @@ def _spread_fraction(store: Store, transforms: Sequence[Transform], settings: Se
         sums = values.reshape(rows.n_rows, -1).sum(axis=0)
     else:
         sums = np.bincount(np.unique(rows.features, return_inverse=True)[1], values)
-    # Not computed as dot products, because their last bits depend on the number of threads.
+    # Dot products are avoided, because their last bits depend on the number of threads.
     around = float(np.square(values).sum() - np.square(sums).sum() / n) * n / (n - 1)
     return min(around / float(norms[kept].sum()), 1.0)
 
 
 def _sample(store: Store, settings: Settings, limit: int) -> np.ndarray:
-    """Return the row numbers of about `limit` rows to train on, ascending, in evenly spaced slices."""
+    """Return ascending numbers of about `limit` rows to train on, if possible in evenly spaced slices."""
     n_slices = min(_SHUFFLED_SLICES if store.shuffled else _MAX_SLICES, limit)
     length = limit // n_slices
     begins = np.linspace(0, max(store.n_rows - length, 0), n_slices, dtype=np.int64)
@@ -142,7 +142,7 @@ def _constant2(transforms: Sequence[Transform], dtype: np.dtype) -> float:
 
 
 def c_for(total: float, count: int) -> float:
-    """Return a positive, finite C for `count` rows whose squared norms sum to `total` (1 if that is 0)."""
+    """Return ``count / total``, limited to positive, finite numbers; return 1 if `total` is 0."""
     with np.errstate(all="ignore"):
         mean = np.float64(total) / np.float64(count)
         C = 1.0 / mean if mean > 0 else 1.0

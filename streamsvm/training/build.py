@@ -38,9 +38,9 @@ def build(
     run: RunDir | None = None,
     warnings: Sequence[str] = (),
 ) -> Fit:
-    """Build a trainer that starts at the last commit of `run`, if it has one, or that trains in memory.
+    """Build a trainer that starts at the last commit of `run`, if any, or trains in memory if `run` is None.
 
-    The result of a run includes `warnings`.
+    `warnings` are included in the result of the run.
     """
     training, blocks, callbacks = opened.training, opened.blocks, how.callbacks
     plan, settings = training.plan, training.spec.settings

@@ -18,8 +18,8 @@ _LOWERED = 0.9  # more passes help if the last pass lowered the gap by at least 
 _DEFAULT_TARGET = 0.1  # target for the suggested number of passes if there is no tolerance
 _FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # factor of a relative gap per pass
 _MIN_TARGET = 1e-12
-# Fraction by which the gap of the average is smaller if gaps hardly fall (measured), and the fraction of the
-# tolerance that its predicted gap may reach. The margin is needed because an average costs half a pass.
+# If gaps hardly fall, the gap of the average is smaller than that of the last iterate by the first fraction
+# (measured). Averaging costs half a pass, so the predicted gap must be below the second fraction of `tol`.
 _GAIN_OF_AVERAGE, _AVERAGE_FRACTION = 0.4, 0.9
 
 
@@ -29,7 +29,7 @@ def zero_warning(norm2: float) -> list[Message]:
         return []
     message = Message(
         "all weights of the model are 0, so it cannot tell classes apart",
-        Remedy("scale the values of the data and the row weights to about 1, or change {}", Option("C")),
+        Remedy("rescale the data and the row weights to values of order 1, or change {}", Option("C")),
     )
     warn(ConvergenceWarning(message))
     return [message]
@@ -40,9 +40,9 @@ def gap_messages(
 ) -> tuple[list[str], Message | None]:
     """Warn if the tolerance was not reached. Return the warnings, and a hint if the gap is large.
 
-    If there is no tolerance, a hint is returned if the relative gap is above 0.5 and the last pass lowered
-    the gap by at least a tenth. More passes would then lower the objective, although the accuracy may be good
-    already. A smaller C is not suggested if C was `chosen` from the data. `measured` contains the gap and
+    A hint is returned only if there is no tolerance, the relative gap is above 0.5, and the last pass lowered
+    the gap by at least a tenth. More passes would then lower the objective, although the accuracy may already
+    be good. A smaller C is not suggested if C was `chosen` from the data. `measured` contains the gap and
     relative gap of the model, both None if not measured, and `history` contains the reports of the passes.
     """
     gap, advice = measured["relative_gap"], list[Remedy]()
@@ -69,7 +69,7 @@ def gap_messages(
 
 
 def _still_falls(gap: float, history: History) -> bool:
-    """Return True if the last of several passes lowered the gap by a tenth, or if that is unknown."""
+    """Return True if the last of several passes lowered the gap by at least a tenth or if this is unknown."""
     previous = {} if len(history) < 2 else of_model(dict(history[-2]))
     estimate = previous.get("primal_estimate")
     previous_gap = previous.get("gap", estimate and estimate - previous["dual"])
@@ -92,7 +92,7 @@ def passes_to(target: float, gap: float, history: History) -> int:
 
 
 def average_saves_passes(tol: float, history: History) -> bool:
-    """Return True if, after the next pass, the average is expected to reach `tol`, but not the last iterate.
+    """Return True if the average after the next pass is expected to reach `tol` but the last iterate is not.
 
     Relative gaps are assumed to fall by their mean factor in the last two passes.
     """

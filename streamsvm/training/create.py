@@ -256,7 +256,7 @@ def create(
 
 
 def _warn_of_quantities(store: Store) -> None:
-    """Warn if labels look like quantities: many numbers, half of them rare, and not codes from 0 or 1."""
+    """Warn if labels look like quantities: many numbers, half of them rare, but not 0, 1, ... or 1, 2, ..."""
     counts = store.class_counts[store.class_counts > 0]
     rare = int(np.count_nonzero(counts < _FEW_ROWS))
     if len(counts) <= _MANY_NUMBERS or 2 * rare < len(counts) or store.multilabel:

@@ -54,7 +54,7 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
     maximum size of a file or if the budget is too small.
     """
     if store.n_classes < 2:
-        raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
+        raise StoreError(f"{store.path} has too few classes ({store.n_classes}); training needs two or more")
     settings, size = spec.settings, spec.weights_bytes
     if size > LARGEST_FILE:
         raise PlanError(
@@ -67,7 +67,7 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
     for plan in better:
         is_enough = plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block)
         if is_enough or last.needs_cluster:
-            with contextlib.suppress(PlanError):  # raised if a row is longer than a block
+            with contextlib.suppress(PlanError):  # raised if a row does not fit in a block
                 return plan, cut_blocks(store, plan)
     try:
         return last, cut_blocks(store, last)
@@ -85,8 +85,8 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
 def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
     """Return the number of rows per random slice of a store that is not shuffled; 0 for no slices.
 
-    A single block needs no slices. Slices are not used either if the labels are evenly spread and slices
-    would be shorter than chunks.
+    If there is only one block, slices are not needed. They are not used either if the labels are evenly
+    spread and slices would be shorter than chunks.
     """
     if n_blocks < 2 or store.shuffled or store.grouped or settings.slice_rows == 0:
         return 0
@@ -94,7 +94,7 @@ def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
         return settings.slice_rows
     slice_rows = choose_slice_rows(store, store.n_rows // n_blocks)
     if slice_rows < store.chunk_rows and block_warning(store, n_blocks) is None:
-        return 0  # each slice would decode a whole chunk for no gain
+        return 0  # each slice would require decoding a whole chunk, for no gain
     return slice_rows
 
 
@@ -116,7 +116,7 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
             plans.append(plan((1 + average) * size, weights_in_memory=True, average=average))
     if spec.sparse_bytes is not None:
         common = spec.can_have_common_dual
-        # Half of the budget, but no more than the lists and full rows of small weights can use.
+        # Half of the budget, or less if the weights are small, so that their lists and full rows need less.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
             plans.append(plan(
                 spec.sparse_bytes + pool, sparse=True, average=settings.average, pool_bytes=pool,
@@ -267,7 +267,7 @@ def _warning(store: Store, spec: Spec, plan: Plan, mapped_bytes: int) -> str | N
         )
     if plan.sparse or not mapped_bytes:
         return None
-    slow = f"weights of {format_size(mapped_bytes)} are kept in files, which is slower than in memory"
+    slow = f"weights of {format_size(mapped_bytes)} are kept in files, which are slower than memory"
     if mapped_bytes > (free := max(available_memory() - plan.total, 0)):
         slow += f". Only {format_size(free)} is left to cache them, so a pass may take tens of times as long"
     budget = _sufficient_budget(store, spec, plan.memory)

@@ -22,7 +22,7 @@ _MAX_PASSES = 8  # more passes gain nothing until the other blocks are visited a
 
 
 class Place(NamedTuple):
-    """Position of visits in a training run, which determines the order and number of inner passes."""
+    """Position of visits in a training run. It determines the number and row order of inner passes."""
 
     pass_number: int
     number: int  # number of the block, or of the part of a block, in the pass
@@ -32,10 +32,10 @@ class Place(NamedTuple):
 class InnerPasses:
     """Repeated visits of rows with non-zero duals, restricted to the classes of these duals.
 
-    After a full visit, a row has few non-zero duals, such as 2 with 1,000 classes or 11 with 105. Visits over
-    only these classes improve the dual objective further. They are cheap, especially if the row need not be
-    read again. If the duals are a matrix, visits cover all classes (see `streamsvm.kernels.duals`). If
-    `n_passes` is "auto", a cost model determines the number of passes.
+    After a full visit, a row has only a few non-zero duals, such as 2 for 1,000 classes or 11 for 105
+    classes. Visits over only these classes improve the dual objective further. They are cheap, especially if
+    the row need not be read again. If the duals are a matrix, visits cover all classes (see
+    `streamsvm.kernels.duals`). If `n_passes` is "auto", a cost model determines the number of passes.
     """
 
     def __init__(self, n_passes: int | str, seed: int) -> None:
@@ -53,7 +53,7 @@ class InnerPasses:
         visited : ndarray of int, shape (n,)
             Rows that had full visits.
         counts : ndarray of int, shape (n,)
-            Number of classes in repeated visits of each row; 0 for rows without duals.
+            Number of classes that an inner pass visits for each row; 0 if the row has no duals.
         """
         active = np.flatnonzero(counts > 0)
         n_passes = self._n_passes
@@ -72,7 +72,7 @@ def _choose_n_passes(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, r
     blocks each block undoes part of the gains in other blocks.
     """
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
-    vectors = np.minimum(counts + (counts > 0), n_vectors)  # upper bound of vectors with duals
+    vectors = np.minimum(counts + (counts > 0), n_vectors)  # upper bound on the number of vectors with duals
     moved = int(nnz @ vectors)
     updates = _UPDATE_COST * moved
     full = int(nnz.sum()) * (n_vectors + read_work) + updates + _VISIT_COST * len(counts)

@@ -40,7 +40,7 @@ ReadDuals = OldDuals | DualMatrix  # duals of a block after the previous pass
 
 
 class Visits(abc.ABC):
-    """Base class of methods for learning from the rows of a block, and for scoring rows."""
+    """Base class of the ways to learn from the rows of a block and to score rows."""
 
     learner: Learner  # holds the weights and sums that visits change
     kernels: Kernels
@@ -61,7 +61,7 @@ class Visits(abc.ABC):
     def learn(
         self, block: TrainingBlock, old: ReadDuals, keep: PassDuals | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
-        """Visit the rows of a block in the block's order, with one exact block step per row.
+        """Visit all rows of a block, with pauses in which the caller may report or begin the average.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class Visits(abc.ABC):
         """
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
-        """Score the blocks in order, as `score` does; after each, yield the number of rows scored so far."""
+        """Apply `score` to the blocks in order. After each, yield the number of rows scored so far."""
         pieces = blocks.each(blocks.starts, range(len(blocks)))
         with Prefetcher(pieces, is_single=len(blocks) == 1) as all_rows:
             for number, rows in enumerate(all_rows):
@@ -98,7 +98,7 @@ class Visits(abc.ABC):
 class Learner:
     """Weights and state of a training run. `spec` covers the known classes; `learn` adds new classes."""
 
-    origin: Origin | None = None  # weights at which training started; None for zero
+    origin: Origin | None = None  # weights at which training started; None if they were zero
 
     def __init__(self, spec: Spec, storage: WeightStorage, visits: Visits) -> None:
         self.spec, self.loss, self.storage, self.visits = spec, spec.loss, storage, visits
@@ -149,7 +149,7 @@ class Learner:
         self.score(rows, None, np.zeros((1, N_TALLIES)))
 
     def centre(self, features: np.ndarray) -> None:
-        """Shift the weights of some features to mean 0 over the classes, if the loss requires it."""
+        """If the loss requires it, shift the weights of `features` to mean 0 over the classes."""
         if not (self.loss.extra_columns or self.loss.centred):
             return
         weights = self.moved_weights()
@@ -169,7 +169,7 @@ class Learner:
         return coefficients.without_last(self.loss.extra_rows(self.n_classes))
 
     def norms(self, *, average: bool = False) -> tuple[float, float]:
-        """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ for the last iterate or the average w; W₀ is `origin`, or 0."""
+        """Return ‖w - W₀‖² and ⟨w - W₀, W₀⟩ for the last iterate or average w, where W₀ is the origin."""
         if self.origin is not None:
             return self.origin.distance(self.coefficients(np.arange(self.n_classes), average=average))
         scale = self.average_scale if average else 0.0
@@ -198,7 +198,7 @@ def features_of(rows: Rows, n_features: int) -> np.ndarray:
 
 
 def problem_of(spec: Spec) -> Problem:
-    """Return the parameters for the kernels of the loss. If classes are split, they are weight columns."""
+    """Return the parameters for the kernels of the loss. With splits by classes, columns replace classes."""
     settings, groups = spec.settings, spec.groups
     problem = Problem(
         spec.n_classes,

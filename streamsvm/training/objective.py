@@ -28,9 +28,9 @@ def score_blocks(
 ) -> list[Scoring]:
     """Score all blocks with the last iterate and, unless `average_scale` is None, with the average.
 
-    Return one `Scoring` for each. The blocks are read only once. `step` is called after each block with the
-    number of rows scored so far. Rows with norm 0 are left out of the loss sum, because their loss does not
-    depend on the weights.
+    Return one `Scoring` for each of these models. The blocks are read only once. `step` is called after each
+    block with the number of rows scored so far. Rows with norm 0 are left out of the loss sum, because their
+    loss does not depend on the weights.
     """
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     for n_rows in learner.visits.score_blocks(blocks, average_scale, tallies):
@@ -57,7 +57,7 @@ def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
     if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
         return []
     problem = f"the relative gap is {relative_gap:.1e}: rounding makes it negative, so the gap is unknown"
-    remedy = Remedy("use {}, or scale the values of the data to about 1", Option("dtype", "float64"))
+    remedy = Remedy("use {}, or rescale the data to values of order 1", Option("dtype", "float64"))
     return [Message(problem, remedy)]
 
 

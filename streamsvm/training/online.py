@@ -1,8 +1,8 @@
 """Online training in one pass over a stream, which predicts each row before learning from it.
 
-The duals of a new row are zero and are not needed again, so neither rows nor duals are kept. One exact block
-step per row updates the weights, and the average of the weights is the model. New features and classes may
-appear during the pass. The memory used does not depend on the length of the stream.
+The duals of a row are zero before its only visit and not needed after it, so neither rows nor duals are kept.
+One exact block step per row updates the weights, and the average of the weights is the model. New features
+and classes may appear during the pass. The memory used does not depend on the length of the stream.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Online(Trainer):
     """Trainer that makes one pass over a stream. Its position includes a `StreamPosition`."""
 
     source: StreamSource
-    online_settings: OnlineSettings  # for the model's record; the loop uses `settings`, derived from them
+    online_settings: OnlineSettings  # for the model's record; `settings`, for the loop, are derived from them
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +100,7 @@ class Online(Trainer):
                 self.commit()
             if len(classes := self._state.classes) < 2:
                 raise InputError(
-                    f"all {rows:,} rows have the label {classes[0]}; a classifier needs two classes"
+                    f"all {rows:,} rows have the label {classes[0]}; a classifier needs two or more"
                 )
         return self._save("done")
 
@@ -361,7 +361,7 @@ def _stream_trainer(
         or stream.classes not in (None, classes)  # labels are codes of these classes
     ):
         raise RunError(
-            f"{run.path} was started on a stream with different features or classes",
+            f"the features or classes of the stream differ from those with which {run.path} was started",
             remedy=Remedy("restore the old stream, or start a new run"),
         )
     storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta))

@@ -35,7 +35,7 @@ class OpenTraining:
 
     @functools.cached_property
     def described(self) -> dict[str, Any]:
-        """Description of the plan for `streamsvm.plan` and for the reports of a run."""
+        """Description of the plan, for `streamsvm.plan` and the reports of a run."""
         return describe_fit(self.store, self.training)
 
     @functools.cached_property
@@ -62,7 +62,7 @@ class OpenTraining:
 
     @property
     def held_bytes(self) -> int:
-        """Number of bytes that the plan leaves for the duals of two passes; 0 if there are several blocks.
+        """Number of bytes left for the duals of two passes; 0 if there are several blocks or a cluster.
 
         If there is a validation store, half of the remaining memory is left for its blocks.
         """

@@ -60,12 +60,12 @@ class Origin:
             storage.weights.current[(begin + used)[:, np.newaxis], columns] = rows[used]
 
     def distance(self, coefficients: Coefficients) -> tuple[float, float]:
-        """Return ‖V‖² and ⟨V, W₀⟩ for V = W - W₀, where `coefficients` are W, with all classes in order."""
+        """Return ‖V‖² and ⟨V, W₀⟩ for V = W - W₀, where W are the `coefficients` of all classes in order."""
         begin, sums = 0, np.zeros(2)
         for W in coefficients.pieces():
             W0 = self.rows(begin, begin + len(W)).astype(np.float64)
             V = W - W0
-            # Not computed as dot products, because their last bits depend on the number of threads.
+            # Dot products are avoided, because their last bits depend on the number of threads.
             sums += (V * V).sum(), (V * W0).sum()
             begin += len(W)
         return float(sums[0]), float(sums[1])
@@ -74,7 +74,7 @@ class Origin:
 def extend_schema(raw: Store, model: Model) -> Store:
     """Return a view of a store with the features and classes of a model, followed by new ones.
 
-    New features are left out if the model selects features, and none are new if it hashes features. Raises
+    New features are left out if the model selects features. Hashing leads to no new features. Raises
     `StoreError` if the data and the model identify features differently or have no class in common, and
     `FeatureError` if both have feature names, but none in common.
     """
@@ -93,7 +93,7 @@ def _with_features(raw: Store, model: Model) -> Store:
     alike &= (known is None) == (names is None) and raw.meta.get("encoding") == model.record.get("encoding")
     if not alike:
         raise StoreError(
-            f"{where}: features are named, numbered or encoded differently than in the model",
+            f"{where}: features are named, numbered or encoded differently from those of the model",
             remedy=Remedy("convert the data with {}", Call("convert", options=(Option("like"),))),
         )
     if known is None or names is None:

@@ -126,7 +126,7 @@ class Fit(Trainer):
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
         seconds = position.pass_seconds
-        waited = min(self.waited, seconds)  # the time of a pass excludes compiling, the waiting time does not
+        waited = min(self.waited, seconds)  # `seconds` excludes the time to compile, but `waited` does not
         bytes_read = self.source.data_blocks.store.bytes_read
         record |= {
             "rows_per_second": self.n_rows / max(seconds, 1e-9),
@@ -142,7 +142,7 @@ class Fit(Trainer):
         self.learner.end_pass()
         duals = {p: end for p, end in position.duals.items() if p != this_pass - 1}
         if is_last and settings.is_search:
-            duals = {}  # a search is never extended
+            duals = {}  # a trial run of a search gets no further passes
         self.position = dataclasses.replace(
             self.position,
             history=(*position.history, record),

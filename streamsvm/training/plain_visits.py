@@ -147,7 +147,7 @@ class PlainVisits(Visits):
             return
         has_duals = np.empty(rows.n_rows, np.bool_)
         find_duals(duals.new, has_duals)
-        # Rows that are excluded here do not enter the objective, and their visits take no time.
+        # The other rows do not enter the objective, and visits skip them.
         counted = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.learner.loss.own_dual)
         visited = order[counted[order]]
         matrices = duals._replace(old=duals.new, scale=1.0, again=True)

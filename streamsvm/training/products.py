@@ -53,7 +53,7 @@ class Products:
     def n_bytes(columns: int, n_features: int, itemsize: int) -> int:
         """Return the size in bytes of the arrays that products need in addition to the weights."""
         n_rows = tile_rows(columns, itemsize)
-        # Scores by the weights and by their average, and steps; rows and inner products of two tiles.
+        # Scores with the weights and with their average, and steps; rows and inner products of two tiles.
         row = 3 * columns + 2 * (n_features + n_rows)
         return (n_rows * row + _THREADS * _FEATURES * _COLUMNS) * itemsize + n_rows * columns
 
@@ -69,8 +69,8 @@ class Products:
     ) -> int:
         """Visit the rows of ``order[begin:end]`` tile by tile, and return the position reached.
 
-        ``visit(at, end, weights)`` must visit rows of the tile in `weights`, update `tally`, and return the
-        position reached. Raises `RunError` if inner products of the rows would overflow.
+        ``visit(at, end, weights)`` must visit ``order[at:end]`` with the tile in `weights`, update `tally`,
+        and return the position reached. Raises `RunError` if inner products of the rows would overflow.
         """
         if begin == end:  # only compiles the kernel
             return visit(begin, end, weights._replace(tile=self._tile))
@@ -78,9 +78,7 @@ class Products:
         if (largest := rows.norm2.max()) > np.finfo(dtype).max:
             raise RunError(
                 f"a row has the squared norm {largest:.1e}, too large for matrix products in {dtype}",
-                remedy=Remedy(
-                    "scale the values of the data to about 1, or use {}", Option("dtype", "float64")
-                ),
+                remedy=Remedy("rescale the data to values of order 1, or use {}", Option("dtype", "float64")),
             )
 
         def load(positions: slice) -> tuple[np.ndarray, np.ndarray]:

@@ -30,25 +30,24 @@ def read_same(run: RunDir, record: dict[str, Any]) -> dict[str, Any]:
     """
     old, new = run.read_settings(), json.loads(json.dumps(record))
     run.find_stores(old)
-    other = Remedy("undo the change, or use another {}", Option("out"))
+    other = Remedy("undo the change, or choose a new folder with {}", Option("out"))
     if old.get("kind") == format.ONLINE:
-        raise RunError(f"{run.path} was started by online", remedy=Remedy("use another {}", Option("out")))
-    # Compare the data first, because other data also changes an automatic C.
+        remedy = Remedy("choose a new folder with {}", Option("out"))
+        raise RunError(f"{run.path} was started by online", remedy=remedy)
+    # Compare the data first, because a change of the data also changes an automatic C.
     if old["store"]["fingerprint"] != new["store"]["fingerprint"]:
-        raise RunError(
-            f"{run.path} was started on other data than {', '.join(new['store']['path'])} now contains (the "
-            "content fingerprint differs)",
-            remedy=other,
-        )
+        paths = ", ".join(new["store"]["path"])
+        problem = f"{run.path} was started on different data from that in {paths} (the fingerprints differ)"
+        raise RunError(problem, remedy=other)
     for name in declared(Settings):
         was, value = old["settings"].get(name), new["settings"][name]
         if was != value:
             if name in changes_of(Settings) and value is not None:
                 remedy = Remedy("to change it, use {}", Call("resume", run.path, (Option(name, value),)))
             else:
-                remedy = Remedy("use {}, or another {}", Option(name, was), Option("out"))
+                remedy = Remedy("use {}, or choose a new folder with {}", Option(name, was), Option("out"))
             if was is None:
-                remedy = Remedy("leave {} out, or use another {}", Option(name), Option("out"))
+                remedy = Remedy("leave {} out, or choose a new folder with {}", Option(name), Option("out"))
             raise RunError(f"{run.path} was started with {name} {was}, not {value}", remedy=remedy)
     for name in sorted((old.keys() | new.keys()) - set(_COMPARED_SEPARATELY)):
         if old.get(name) != new.get(name):

@@ -33,7 +33,7 @@ _PASSES = 2
 _MAX_ROWS, _MIN_ROWS = 12_000, 500
 _MIN_CLASSES = 16  # minimum number of classes in the sample, unless the data has fewer
 _MAX_CLASSES = 500  # maximum; the time of a pass grows with rows times classes
-_MEMORY_SHARE = 16  # 1 / fraction of the budget for the values of the sample
+_MEMORY_SHARE = 16  # budget divided by the memory for the values of the sample
 
 
 class Sample(NamedTuple):
@@ -52,9 +52,9 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
     """Return a sample of rows on which to search for C, or None if there is no search.
 
     A search requires that C is "auto", that `tune` is not searching for C, and that training does not
-    continue from a model. The transformed rows of `store` must be dense and have one label each, and there
-    must be enough rows of at least two classes. The sample contains all training rows of randomly drawn
-    classes. If a class exceeds its quota, only randomly drawn rows of the class are included.
+    continue from a model. The transformed rows of `store` must be dense and have one label each, and the
+    sample must have at least 500 rows and two classes. The sample contains all training rows of randomly
+    drawn classes. If a class exceeds its quota, only randomly drawn rows of the class are included.
     """
     if settings.C != AUTO or settings.C_factors or settings.from_ is not None or store.multilabel:
         return None
@@ -91,7 +91,7 @@ def search_c(
     it is at most half a standard error below the best. The sample contains all rows of some classes, because
     the best C decreases with the number of rows per class.
 
-    `store` contains the transformed rows, and `costs` those of all classes. `callbacks` receives
+    `store` contains the transformed rows, and `costs` the costs of all classes. `callbacks` receives
     ``{"event": "C", ...}`` with the values tried. Raises `Interrupted` if a callback stops the search.
     """
     linear, passes_done, tried = get_loss(settings.loss).linear_duals, 0, list[dict[str, float]]()

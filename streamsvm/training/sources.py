@@ -25,9 +25,9 @@ _BLOCK_ORDER = -1  # used in place of a block number when drawing the order of t
 class TrainingBlock:
     """Rows to learn from, and the order in which to visit them.
 
-    `pass_number` and the block's `number` determine the order of inner passes. `new_classes` are classes that
-    first appear in this block. Their codes follow those of the known classes.
-    ``permute(n, seed, pass_number, number, 0)`` draws an order of `n` rows of the block, as the source does.
+    The order of the rows in inner passes depends on `pass_number` and the block's `number`. `new_classes` are
+    classes that first appear in this block. Their codes follow those of the known classes. `permute`, which
+    drew `order`, returns a random permutation of `n` rows from (n, seed, pass_number, number, 0).
     """
 
     pass_number: int
@@ -36,8 +36,8 @@ class TrainingBlock:
     order: np.ndarray  # int64, shape (n_rows,); empty if other processes read the rows
     new_classes: Sequence[str] = ()
     stream_position: StreamPosition | None = None  # position of a stream after the block
-    first: int = 0  # first row of the block in the source, which identifies its duals
-    read_work: int = READ_BEFORE  # cost of reading a non-zero (see `inner_passes`); 0 if in memory
+    first: int = 0  # number of the block's first row, which identifies its duals
+    read_work: int = READ_BEFORE  # cost of reading a non-zero (see `inner_passes`); 0 in memory
     permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
 
 
@@ -67,7 +67,7 @@ class ShuffledSource:
 
     def order(self, pass_number: int) -> np.ndarray:
         """Return the numbers of the blocks in the order of a pass."""
-        if len(self.data_blocks) == 1:  # the parts of a single block are read in order
+        if len(self.data_blocks) == 1:  # its parts are read in order
             return np.arange(len(self.starts(pass_number)) - 1)
         return permutation(len(self.data_blocks), self._seed, pass_number, _BLOCK_ORDER, 0)
 

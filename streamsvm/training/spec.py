@@ -65,7 +65,7 @@ class Spec:
         return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
 
     def grown(self, n_features: int, n_classes: int) -> Self:
-        """Return a copy with other numbers of features and classes."""
+        """Return a copy with the given numbers of features and classes."""
         counts = np.broadcast_to(np.int64(0), n_classes)
         return dataclasses.replace(self, n_features=n_features, class_counts=counts)
 
@@ -168,7 +168,7 @@ class Spec:
         return self.loss.max_duals(self.n_classes, self.settings.solver)
 
     def dual_format(self, *, common_dual: bool = False) -> DualFormat:
-        """Return the storage format of the duals. If classes are split, dual ids are weight columns."""
+        """Return the storage format of the duals. With splits by classes, dual ids are weight columns."""
         if not self.n_rows:
             return DualFormat(self.dtype, np.dtype(np.uint8))
         loss, solver = self.loss, self.settings.solver

@@ -111,11 +111,11 @@ class StoreStream:
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield each block after `place`: its rows, no new classes, and the place after the block."""
+        """Yield (rows, [], place after the block) for the blocks after `place`; there are no new classes."""
         blocks, row = self._blocks, (place or {}).get("row", 0)
         first = int(np.searchsorted(blocks.starts, row))
         if blocks.starts[first] != row:  # the chunks of the store have changed
-            raise InputError(f"{self.store.path} has other chunks than before; restore the old store")
+            raise InputError(f"the chunks of {self.store.path} have changed; restore the old store")
         for block in range(first, len(blocks)):
             yield blocks.read(block), [], {"row": int(blocks.starts[block + 1])}
 

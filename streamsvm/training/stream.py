@@ -76,7 +76,7 @@ class StreamSource:
         self.n_features = features_after(transforms, stream.n_features)
         # If the number of features is unknown, a constant feature comes first.
         self.constant_first = self.n_features is None and any(each.constant for each in transforms)
-        takes_any = any(each.takes_any_feature for each in transforms)  # by their numbers in the text
+        takes_any = any(each.takes_any_feature for each in transforms)  # these need the numbers in the text
         self._shift = (stream.index_base or 0) if takes_any else int(self.constant_first)
         self.dense_rows = dense_after(transforms, stream.dense_rows)
 

@@ -51,7 +51,7 @@ def train(
     """
     training, record, plan = opened.training, opened.run_record, opened.training.plan
     if training.spec.settings.from_ is not None and how.cluster is not None:
-        raise SettingsError("cluster does not apply when continuing a model; leave it out", setting="cluster")
+        raise SettingsError("cluster cannot be used to continue a model; leave it out", setting="cluster")
     if run is not None:
         if plan.needs_cluster and how.cluster is None:
             raise RunError(
@@ -98,7 +98,7 @@ def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
     """Write the record of a new run and the files that it needs, after checking the free disk space."""
     spec, plan = opened.training.spec, opened.training.plan
     check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
-    # Room for two commits and, if they are in files, the weights; at least room for a dense model.
+    # Room for two commits, and for weights that are in files; but at least room for a dense model.
     copies = 0 if plan.sparse else 2 + (not plan.weights_in_memory)
     model_bytes = spec.n_features * spec.n_classes * spec.dtype.itemsize
     size = max(copies * commit_bytes(opened.store, spec, plan), model_bytes)
@@ -201,14 +201,14 @@ def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
         )
     if passes >= settings.passes:
         return
-    done = min_passes = 0
+    min_passes = 0
     if run.has_commit:
         with contextlib.suppress(RunError, OSError):  # a damaged commit is reported later
             position = read_commit(run, verify=False)
-            done, min_passes = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
+            min_passes = position.passes_done + 1 + (position.blocks_done > 0)
     if passes < min_passes:
         remedy = Remedy("use {} or more", Option("passes", min_passes))
-        problem = f"{run.path} has made {done} full passes and cannot be shortened to {passes}"
+        problem = f"{run.path} has begun pass {min_passes - 1}, so passes cannot be reduced to {passes}"
         raise RunError(problem, remedy=remedy if min_passes < settings.passes else None)
     if settings.C_factors:
         raise RunError(f"{run.path} cannot be shortened: C depends on the number of passes; fit again")

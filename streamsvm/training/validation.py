@@ -41,7 +41,7 @@ def check_validation(raw: Store, training: Training, record: Mapping[str, Any]) 
         if transforms:
             blocks.store.rows(0, min(_CHECKED_ROWS, valid.n_rows))
         if valid.multilabel and settings.splits > 1 and settings.split == CLASSES:
-            problem = f"must have one label per row if {CLASSES} are split, but {valid.path} has several"
+            problem = f"must have one label per row with split={CLASSES!r}, but {valid.path} has several"
             raise wrong_setting("valid", problem, Remedy("use {}", Option("split", "rows")))
         if not valid.multilabel:
             known = int(valid.class_counts[np.isin(valid.classes, raw.classes)].sum())
@@ -77,8 +77,8 @@ def validation_blocks(valid: Store, raw: Store, training: Training, held_bytes: 
     """Return the blocks of the validation store `valid`, transformed like the rows of the training store.
 
     `raw` is the training store before transforms. The blocks may use the planned memory that is left by
-    weights, duals and training blocks, except for `held_bytes`, which are reserved for the duals of a single
-    block.
+    weights, duals and training blocks, except for `held_bytes`, which are reserved for duals if there is
+    only one training block.
     """
     plan = training.plan
     memory = plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - plan.held_bytes

@@ -113,7 +113,7 @@ class Visitor:
         drop_zeros(buffer)
 
     def score(self, rows: Rows, target: Target, average_scale: float | None) -> None:
-        """Add the losses and correct predictions of rows to the tallies, as `Visits.score` does."""
+        """Add the losses and correct predictions of rows to ``target.tally`` (see `Visits.score`)."""
         self.kernels.loss_rows(
             rows, target.problem, target.weights, average_scale or 0.0, self.scratch, target.tally,
             target.sparse_rows, self._pairs, label_sets(rows),

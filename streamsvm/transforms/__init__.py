@@ -50,7 +50,7 @@ def parse_transforms(text: str | None) -> list[Transform]:
         if name not in TRANSFORMS:
             near = difflib.get_close_matches(name, TRANSFORMS, 1)
             hint = f"did you mean {near[0]}?" if near else f"the transforms are {', '.join(TRANSFORMS)}"
-            hint = "auto works only with fit and tune, and without other transforms" if name == AUTO else hint
+            hint = "auto is only for fit and tune, and must be the only transform" if name == AUTO else hint
             raise SettingsError(f"there is no transform {name!r}; {hint}", setting="transform")
         try:
             transforms.append(_transform_class(name).from_text(value if equals else None))

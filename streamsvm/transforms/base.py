@@ -31,7 +31,7 @@ class RowFault(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class FittingData:
-    """Properties of the training data, after the preceding transforms, to which a transform is fitted."""
+    """Properties of the training data after the preceding transforms, to which the next one is fitted."""
 
     n_features: int
     names: Sequence[str] | None
@@ -45,15 +45,15 @@ class FittingData:
 class Transform:
     """Base class of transforms. A subclass is a frozen dataclass whose fields are its parameters.
 
-    A transformed row must depend only on the original row and on the transform's record and `array`, but not
-    on other rows, on their order, or on whether the row is dense or sparse. Otherwise training, resumed
+    A transformed row must depend only on the original row and on the transform's record and `array`, not on
+    other rows, on their order, or on whether the row is dense or sparse. Otherwise training, resumed
     training and prediction would disagree.
     """
 
     name: ClassVar[str]  # key in `streamsvm.transforms.TRANSFORMS`
     # Whether features that did not occur in training are accepted; they are numbered as in LIBSVM text.
     takes_any_feature: ClassVar[bool] = False
-    dense: ClassVar[bool | None] = None  # whether transformed rows are dense; None if as before
+    dense: ClassVar[bool | None] = None  # whether transformed rows are dense; None if this does not change
     # Whether the transform depends on the columns, so that it cannot precede one that `takes_any_feature`.
     by_feature: ClassVar[bool] = False
     makes_features: ClassVar[bool] = False  # whether the features are replaced by new ones without names
@@ -61,7 +61,7 @@ class Transform:
     # Statistics that `fitted` needs. "moments" include the variance, which remains known after centring.
     needs: ClassVar[Literal["counts", "variance", "moments"] | None] = None
     needs_rows: ClassVar[bool] = False  # whether `fitted_to_rows` is called after `fitted`
-    # Name of the parameter that ``name=value`` sets. ``name`` alone sets its default, or None if it has none.
+    # Name of the parameter that ``name=value`` sets. ``name`` alone sets it to its default or None.
     setting: ClassVar[str | None] = None
     array_dtype: ClassVar[np.dtype | None] = None
     array: np.ndarray | None = None  # fitted values, one-dimensional and read-only
@@ -94,7 +94,7 @@ class Transform:
         return self
 
     def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
-        """Return the transform fitted to random rows; ``ranks[i]`` is the position of row i in the draw."""
+        """Return the transform fitted to a random sample of rows; row i was drawn as number ``ranks[i]``."""
         raise NotImplementedError
 
     def after(self, statistics: Statistics) -> Statistics | None:
@@ -117,7 +117,7 @@ class Transform:
         return None if self.makes_features else numbers
 
     def nnz(self, nnz: Any, n_rows: int = 1) -> Any:
-        """Return the maximum number of values that `n_rows` CSR rows with `nnz` values have afterwards."""
+        """Return the most values that `n_rows` CSR rows with `nnz` values can store after the transform."""
         return nnz + n_rows * (self.constant != 0)
 
     @property

@@ -1,7 +1,7 @@
 """Transform that adds a constant feature, whose coefficients are the intercepts of the model.
 
-The intercepts are part of ‖w‖², so they are regularised. A larger constant regularises them less, as a
-larger ``intercept_scaling`` of scikit-learn's LinearSVC does.
+The intercepts are part of ‖w‖², so they are regularised. A larger constant regularises them less, like
+a larger ``intercept_scaling`` in scikit-learn's LinearSVC.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from streamsvm.transforms.base import Transform, refuse_row
 class Counts(Transform):
     """Leave rows unchanged, but raise `RowFault` if a value is not a whole number.
 
-    Training on counts inserts this transform before all others, unless ``counts=no`` is set.
+    Training on counts with `normalize` or `log1p` inserts this transform first, unless ``counts=no`` is set.
     """
 
     name: ClassVar = "counts"

@@ -1,7 +1,7 @@
 """Choose default transforms, and warn if the scales of features are very different.
 
 The automatic C is one over the mean squared distance of the rows from their mean. A single feature with
-values 1,000 times larger than usual dominates this distance, and C is far too small for all other features.
+values 1,000 times as large as usual dominates this distance, which makes C far too small for all others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LARGEST_LOGARITHM = np.log1p(1e6)  # largest log1p of counts normalised to a su
 # Transforms that equalise scales or show that the user has chosen the scales.
 _SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
 _MAX_RATIO = 1e3  # largest ratio between the scale of a feature and the usual scale, in either direction
-_SMALL_FRACTION = 20  # warn of small scales only if 1/20 of the features have them, because rare words do
+_SMALL_FRACTION = 20  # warn of small scales only if 1/20 of the features have them; rare words always do
 _SHOWN_FEATURES = 3
 _DENSE_ROWS = 2**13  # approximate number of rows that are examined in a piece of dense rows
 _MAX_FEATURES = 2**24  # the features of wider data are words or hashes, which have similar scales
@@ -123,4 +123,4 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     scaling = "scale=std,bias" if data.numbers is None else TABLE_DEFAULT
     if transforms and isinstance(outputs := transforms[-1].record().get("outputs"), int):
         scaling = f"scale=std,fourier={outputs}"
-    warn(ScaleWarning(problem, remedy=Remedy("scale the features, as with {}", Option("transform", scaling))))
+    warn(ScaleWarning(problem, remedy=Remedy("scale the features with {}", Option("transform", scaling))))

@@ -30,7 +30,7 @@ _KINDS = ("std", "maxabs")
 
 @dataclasses.dataclass(frozen=True)
 class FeatureWeights(Transform):
-    """Base class of transforms with a weight per feature, by which values are multiplied by default."""
+    """Base class of transforms with a weight per feature. By default, values are multiplied by weights."""
 
     lower_bound: ClassVar[float] = 0.0
     default_weight: ClassVar[float] = 1.0  # weight of features without a valid fitted weight

@@ -118,7 +118,7 @@ def fit_transforms(
     memory: int | None = None,
     seed: int = 0,
 ) -> list[FittedTransforms]:
-    """Fit transforms once for each part in `held_out`, to the rows outside the part; None means all rows.
+    """Fit transforms once for each part in `held_out`, to the rows outside the part, or to all rows for None.
 
     Feature statistics are taken from the store if it has them and no row is held out. Otherwise they are
     computed for all parts in one pass over the rows. Statistics remain known when features are multiplied or
@@ -239,8 +239,8 @@ def raw_store(
 ) -> RawData:
     """Return a store as training data; `progress` receives the number of rows read and the total number.
 
-    At most `workers` threads transform pieces, and fewer if `memory` cannot hold that many pieces. A single
-    thread reads the pieces, because a store requires this, but several threads decode their chunks.
+    At most `workers` threads transform pieces, and fewer if `memory` cannot hold that many pieces. Only
+    one thread reads the pieces, because a store requires this, but several threads decode their chunks.
     """
     workers, piece_nnz = _workers_and_piece(store, memory, workers)
     if (numbers := number_columns(store)) is not None:  # centring fills in the zeros of these columns
@@ -268,7 +268,7 @@ def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, in
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
     min_nnz = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
-    workers = max(1, min(workers, room // min_nnz - 2))  # another piece is being read, and one added up
+    workers = max(1, min(workers, room // min_nnz - 2))  # one more piece is being read, and one added up
     pieces = 1 if workers == 1 else workers + 2
     return workers, max(_MIN_PIECE_NNZ, min(_MAX_PIECE_NNZ, room // pieces))
 

@@ -98,7 +98,7 @@ class Fourier(Transform):
         d, D = self.width, self.outputs
         n_parts, size = -(-D // _PART), min(d, D)
         columns, offsets = np.zeros((n_parts * _PART, d), np.float32), np.zeros(n_parts * _PART, np.float32)
-        with one_thread_each:  # because the last bits of a QR depend on the number of threads
+        with one_thread_each:  # because the last bits of a QR decomposition depend on the number of threads
             for begin in range(0, D, size):
                 u = self._uniform(D + begin * (d + 1), (d + 1) * size).reshape(d + 1, size)
                 Q, _ = np.linalg.qr(special.ndtri(u[1:]))
@@ -134,7 +134,7 @@ class Fourier(Transform):
             raise wrong_setting("transform", f"fourier {problem} {data.n_features:,}; train a new model")
         if not 0 < data.n_features <= MAX_WIDTH:
             problem = f"fourier takes 1 to {MAX_WIDTH:,} features, but the data has {data.n_features:,}"
-            raise wrong_setting("transform", f"{problem}; leave it out, because wide data do not need it")
+            raise wrong_setting("transform", f"{problem}; leave it out, because wide data does not need it")
         if data.n_rows and self.outputs > data.n_rows:
             problem = f"fourier makes {self.outputs:,} features, more than the {data.n_rows:,} rows"
             warn(problem, remedy=Remedy("use fewer features"))
@@ -146,14 +146,14 @@ class Fourier(Transform):
         return self.gamma is None
 
     def fitted_to_rows(self, rows: Rows, ranks: np.ndarray) -> Self:
-        """Return a copy with gamma, from the distances between the rows of ranks i and i + n_rows // 2."""
+        """Return a copy whose gamma is set from distances between rows of ranks i and i + n_rows // 2."""
         matrix, half = np.zeros((rows.n_rows, self.width)), rows.n_rows // 2
         rows = sparse_rows(rows, np.dtype(np.int64))
         matrix[np.repeat(ranks, np.diff(rows.indptr)), rows.features] = rows.data
         distance2 = np.square(matrix[:half] - matrix[half : 2 * half]).sum(axis=1)
         distance2 = distance2[distance2 > 0]
         if not len(distance2):
-            problem = f"fourier cannot choose gamma, because the rows of all {half:,} sampled pairs are equal"
+            problem = f"fourier cannot choose gamma, because in all {half:,} sampled pairs the rows are equal"
             raise wrong_setting("transform", f"{problem}; set it, as in fourier={self.outputs}:gamma=0.5")
         return dataclasses.replace(self, gamma=2 / float(np.median(distance2)))
 

@@ -26,7 +26,7 @@ class Select(Transform):
     """Select the features in `array`, in the order of the data.
 
     Each line of the file `path` contains the name of a feature or, if features have no names, its number:
-    as in LIBSVM text, or from 0 for other data. Models store the columns, but not the path.
+    that of LIBSVM text, or, in other data, counted from 0. Models store the columns, but not the path.
     """
 
     name: ClassVar = "select"
@@ -88,7 +88,7 @@ class Select(Transform):
         columns = np.array(sorted({column[name] for name in listed if name in column}), np.int64)
         unknown = [name for name in listed if name not in column]
         if not len(columns):
-            first = f" (its first entry is {listed[0]!r})" if listed else ""
+            first = (f" (its first entry is {listed[0]!r})" if listed else "") + "; list other features"
             raise wrong_setting("transform", f"select: {self.path} lists no feature of the data{first}")
         if unknown:
             warn(

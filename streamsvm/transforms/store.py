@@ -111,5 +111,5 @@ def number_columns(store: Store) -> np.ndarray | None:
         return np.arange(store.n_features) if store.dense else None
     features = [(each["type"], encoded_names(each)) for each in encoding["columns"]]
     numbers = {names[0] for kind, names in features if kind == "number"}
-    names = store.feature_names() or [name for _, names in features for name in names]  # then n-grams
+    names = store.feature_names() or [name for _, names in features for name in names]  # n-grams come last
     return np.flatnonzero([name in numbers for name in names]) if numbers else None

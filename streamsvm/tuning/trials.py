@@ -44,7 +44,7 @@ class StoreSearch:
     made: Mapping[str, Any]  # entries of ``run.json`` about stores converted from files
 
     def begin(self, trials: Sequence[Trial], *, force: bool) -> None:
-        """Create the folder of a search, or check that an existing one has the same trial runs and files."""
+        """Create a search's folder, or check that an existing search has the same trial runs and files."""
         run = self.run
         # Held-out parts whose transforms are fitted in one reading; None holds out nothing.
         self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
@@ -55,10 +55,9 @@ class StoreSearch:
         if run.tuning.exists() and has_begun and not force:
             recorded = run.read_tuning()
             if {**recorded, **expected} != recorded:
-                raise RunError(
-                    f"{run.path} was started by tune with other settings or files",
-                    remedy=Remedy("use another {}, or {}", Option("out"), Option("force", True)),
-                )
+                problem = f"{run.path} was started by tune with other settings or files"
+                remedy = "choose a new folder with {}, or replace the run with {}"
+                raise RunError(problem, remedy=Remedy(remedy, Option("out"), Option("force", True)))
         else:
             first = trials[0].settings
             self._fitted(first)  # raises an error if the data is unreadable, before the folder is created

@@ -1,8 +1,8 @@
 """Search for C and other settings by accuracy on held-out rows.
 
-If the loss allows it, one trial run tries all values of C. Each value starts with the weights and duals of
-the previous value, multiplied by the best feasible factor for the new C. The averaged models of the last pass
-for each C are compared, because the last iterate and the progressive accuracy favour a smaller C.
+If the loss allows it, one trial run tries all values of C: each value starts from the weights and duals of
+the previous value, multiplied by the best feasible factor. Otherwise, each value has its own trial run. The
+averages of the last pass for each C are compared, because the last iterates favour a smaller C.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def tune(
     C, factors = parse_grid(space.C)
     trials = _trials(space, C, factors, common)  # checks all settings before the first trial run
     if (is_auto := any(AUTO in each for each in space.compared.values())) and len(space.candidates) > 1:
-        raise wrong_setting("transform", "or loss auto cannot be compared with other values")
+        raise wrong_setting("transform", "and loss cannot be auto in a comparison; list values instead")
     for each in space.compared["transform"]:
         if each != AUTO:
             parse_transforms(each)

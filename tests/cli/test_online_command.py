@@ -55,7 +55,7 @@ def test_what_options_and_like_say_together(likes: Path, monkeypatch: pytest.Mon
         ("from-0", {}, (65, 0, None)),
         ("hashed", {}, (None, None, "hash=8,bias=0.3")),
         ("hashed", {"transform": "hash=8,l2"}, (None, None, "hash=8,l2")),
-        ("hashed", {"transform": "hash=9"}, "different feature hash; use transform='hash=8', or leave"),
+        ("hashed", {"transform": "hash=9"}, "with hash=8, unlike the transform; use transform='hash=8', or"),
     ]:
         settings: dict[str, Any] = {"transform": None} | options
         index_base = settings.pop("index_base", None)

@@ -41,7 +41,7 @@ def test_a_table_printed_once_and_a_run(folder: Path, tmp_path: Path) -> None:
     assert [f"{accuracy:.4f}" for accuracy in accuracies] == [row[1] for row in rows]
     assert [f"{row['valid_accuracy_std']:.4f}" for row in found["tried"]] == [row[2] for row in rows]
     best = rows[int(np.argmax(accuracies))]
-    assert f"chosen as the best of 8 settings: C {best[0]}, loss {best[-1]}\n" in shown
+    assert f"chosen as the best of 8 candidates: C {best[0]}, loss {best[-1]}\n" in shown
     assert f"\naccuracy {best[1]} was measured after " in shown
     assert shown.count(f" {best[1]} ") == 1 + [row[1] for row in rows].count(best[1])
     assert float(best[0]) == found["C"]

@@ -196,7 +196,7 @@ def test_processors_differ(store: Path, tmp_path: Path) -> None:
     with start(2) as cluster:
         on_one_worker(cluster, change)
         result = fit(store, tmp_path / "run", BY_ROWS, cluster=cluster.scheduler_address)
-    assert any("processors of the workers differ" in warning for warning in result.warnings)
+    assert any("the workers have different processors" in warning for warning in result.warnings)
 
 
 # -- searches ----------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("x.parquet").write_bytes(b"PAR1\x15\x04\x15")
     files = set(os.listdir())
     for inputs, message in [
-        (["data.xz"], r"data.xz: .* needs more than 128 MiB; decompress it first"),
+        (["data.xz"], r"data.xz: .* needs more than 128 MiB of memory; decompress it first"),
         (["cells.zarr"], r"cells.zarr is AnnData, not LIBSVM text"),
         (["x.parquet"], "x.parquet is a Parquet table, not LIBSVM text"),
         (["missing.svm"], "missing.svm cannot be read: No such file"),

@@ -57,7 +57,7 @@ REFUSED: list[tuple[str | bytes, int, str, dict[str, Any]]] = [
     ("1,a:b 1:1", 1, "'1,a:b' has a colon, but a line must", LISTS),
     ("1,\u2028 1:1", 1, "is a label that is not UTF-8 or contains a control character", LISTS),
     (" 1,2 1:1", 2, "'1,2' has no colon", LISTS),  # the line begins with a blank, so it has no labels
-    ("1:1 2:1", 1, "a line must start with a label, or with a blank if it has no label", LISTS),
+    ("1:1 2:1", 1, "a line must start with a label, or with a space if it has no label", LISTS),
     ("1 1:1", 1, "'1' begins a row without qid:", GROUPS),
     ("1 qid:-1 1:1", 3, f"'qid:-1' is a qid outside 0..{2**63 - 1}", GROUPS),
     (f"1 qid:{2**63} 1:1", 3, "is a qid outside", GROUPS),

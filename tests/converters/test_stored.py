@@ -86,7 +86,7 @@ def test_files_are_joined_though_one_is_csc(cells) -> None:
     second.obs["type"] = second.obs["type"].cat.rename_categories({"T": "new"})
     first.write_h5ad("a.h5ad")
     second.write_zarr("b.zarr")
-    with pytest.warns(StreamsvmWarning, match="^20 of 40 features are not in all files and are left out"):
+    with pytest.warns(StreamsvmWarning, match="^features missing from some files: 20 of 40, left out"):
         convert(["a.h5ad", "b.zarr"], "out.zarr", label="type", shuffle=False)
     wanted = anndata.concat([first, second], join="inner")[LABELLED]
     found, labels, names = stored("out.zarr")

@@ -187,7 +187,7 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", "x,y\n1,\n2,\n", Y, InputError, "the input has no usable rows; 2 rows have no label"),
     ("t.csv", "x,z,y\n1,,a\n2,,b\n", Y, InputError, "column 'z' has no value in any row.*drop='z'"),
     ("t.csv", "c,c=red,y\nred,1,a\nblue,2,b\n", Y, InputError, "two features would have the name 'c=red'"),
-    ("t.csv", "x,y\n1,a\x07b\n2,b\n", Y, InputError, "row 1: the name of class .* has a control character"),
+    ("t.csv", "x,y\n1,a\x07b\n2,b\n", Y, InputError, "row 1: the name of .* contains a control character"),
     ("t.csv", IDS, Y, InputError, "'id' has a different value in each of 50 rows.*drop='id'.*text='id'"),
     ("t.csv", "x,y\n1,Käse\n".encode("latin-1"), Y, InputError, r"t\.csv is not UTF-8 text.*iconv"),
     ("t.csv.gz", gzip.compress(SMALL.encode() * 999)[:-20], Y, InputError, "read as a table: Truncated"),

@@ -55,7 +55,7 @@ def test_few_non_zeros_in_known_features_are_a_warning_with_the_share() -> None:
     for data, indices in ((X.data, X.indices), (X.toarray().ravel(), None)):
         rows = Rows(data, indices, np.zeros(51, np.int64), none, none)
         FeatureMatch(np.r_[range(8), [-1] * 32]).warn(rows, "X")  # a fifth: no warning, which is an error
-        with pytest.warns(StreamsvmWarning, match=f"X: only {share:.2%} of the non-zeros belong to features"):
+        with pytest.warns(StreamsvmWarning, match=f"X: only {share:.2%} of the non-zeros are in features"):
             FeatureMatch(np.r_[1, 0, [-1] * 38]).warn(rows, "X")
 
 

@@ -72,7 +72,7 @@ BAD: list[tuple[Any, str]] = [
     ([[0, 1], [1, 0], [0, 0], [1, 1]], r"y\[2\] repeats a label; .*pass an indicator matrix as an array"),
     ([[0, 1], [1, 0], [0, 1], [1, 0]], "every row has all 2 labels; pass an indicator matrix as an array"),
     ([[], [], [], []], "y has no label; training needs at least two classes"),
-    ([["a", "b\n"], [], [], []], "has a control character"),
+    ([["a", "b\n"], [], [], []], "contains a control character"),
     (np.ones((4, 1)), r"y has the shape \(4, 1\); pass one label per row"),
     (5, "y has the shape"),
 ]

@@ -57,7 +57,7 @@ def test_other_values_are_a_warning_in_every_use(
     data = {"counts": X, "logs": X.log1p()}
     stores = {name: make_store(tmp_path / f"{name}.h5", values, labels) for name, values in data.items()}
     other = "logs" if trained_on == "counts" else "counts"
-    words = "some values have fractions" if other == "logs" else "like counts"
+    words = "some values are not whole numbers" if other == "logs" else "like counts"
     facts: dict[str, Any] = {"passes": 2, "transform": transform}
     with warnings.catch_warnings(action="error"):
         fit(stores[trained_on], out=tmp_path / "run", valid=stores[trained_on], **facts)

@@ -130,7 +130,7 @@ def test_what_the_model_does_not_know_is_a_warning(folder: Path) -> None:
     Path("new.txt").write_text("0 1:1 9:2\n7 2:1 " + " ".join(f"{j}:1" for j in range(10, 30)))
     little = "new.txt: only 8.70% of the non-zeros"
     words = [little, "left out values of features unknown to the model (21 in total)"]
-    unknown = "labels unknown to the model count as wrong (rows: 1)"
+    unknown = "1 row has a label unknown to the model; such rows count as wrong"
     for call, expected in (predict, words), (evaluate, [*words, unknown]):
         with pytest.warns(StreamsvmWarning) as caught:
             call("model", "new.txt")

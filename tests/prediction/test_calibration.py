@@ -189,7 +189,7 @@ def test_data_that_cannot_calibrate_is_refused_and_changes_nothing(tmp_path: Pat
             with pytest.raises(error, match=message):
                 calibrate(of, data, y)
     for scale in (1e-200, 1e-110, 1e110, 1e200):
-        with pytest.raises(ModelError, match="too large or too small for calibration; scale the values"):
+        with pytest.raises(ModelError, match="too large or too small for calibration; rescale the data"):
             calibrate(make_model(scale=scale), X, LABELS)
     assert model.temperature is None
     assert (folder / format.MODEL_JSON).read_bytes() == before
@@ -291,7 +291,7 @@ def test_evaluate_measures_probabilities(temperature: float) -> None:
     model = make_model(probability_temperature=temperature)
     labels = LABELS.copy()
     labels[::7] = -1
-    with pytest.warns(StreamsvmWarning, match="unknown to the model count as wrong"):
+    with pytest.warns(StreamsvmWarning, match="unknown to the model; such rows count as wrong"):
         found = evaluate(model, [as_rows(X[:50], labels[:50]), as_rows(X[50:], labels[50:])])
     known = labels >= 0
     expected, y = softmax(scores_of(model) / temperature, axis=1)[known], labels[known]

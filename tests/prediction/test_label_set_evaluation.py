@@ -108,12 +108,12 @@ def test_losses_that_only_rank_need_to_be_told_what_to_predict() -> None:
 def test_what_does_not_apply_is_refused() -> None:
     X, own = make_data(3)
     several, one, model = with_labels(X, own), as_rows(X, own.argmax(axis=1)), make_model()
-    none, tree = "does not apply, because the rows have one label", dict.fromkeys(CLASSES, "root")
+    none, tree = "does not apply to rows with one label each; leave it out", dict.fromkeys(CLASSES, "root")
     refused: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
         (one, None, {"threshold": 0.0}, SettingsError, f"threshold {none}"),
         (one, None, {"n_labels": 1}, SettingsError, f"n_labels {none}"),
-        (several, None, {"costs": 1 - np.eye(K)}, SettingsError, "costs .* because the rows have several"),
-        (several, None, {"tree": tree}, SettingsError, "tree .* because the rows have several"),
+        (several, None, {"costs": 1 - np.eye(K)}, SettingsError, "costs .* to rows with several"),
+        (several, None, {"tree": tree}, SettingsError, "tree .* to rows with several"),
         (several, None, {"threshold": 0, "n_labels": 1}, SettingsError, "leave one of them out"),
         (several, None, {"n_labels": 0}, SettingsError, r"n_labels must be a whole number in \[1,"),
         ([one, several], None, {}, ModelError, "row 121 has a label set; pass label sets"),

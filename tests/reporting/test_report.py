@@ -190,7 +190,7 @@ FAULTS: list[tuple[Callable[[Path], object], str, int]] = [
     (_append(b"{not json\n[1, 2]\n\xff\xfe\n"), "3 of", 4),
     (_append(b'{"event": "pass", "pass": 5'), "", 4),  # which is being written
     (_append(b'{"event": "pass", "pass": 5, "primal": "<b>", "dual": []}\n'), "", 5),
-    (lambda run: (run / "metrics.jsonl").unlink(), "metrics.jsonl is cut short", 0),
+    (lambda run: (run / "metrics.jsonl").unlink(), "metrics.jsonl is truncated", 0),
     (_link, "links are not followed", 0),
     (lambda run: flip(run / "model" / "coef.npy"), "coef.npy", 4),
     (lambda run: (run.parent / "valid.h5").unlink(), "the model cannot be evaluated on", 4),

@@ -121,7 +121,7 @@ def test_a_link_or_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Pat
         whole = path.read_bytes()
         path.rename(outside)
         path.symlink_to(outside)
-        with pytest.raises(RunError, match=f"{path.name}.*links are not followed here"):
+        with pytest.raises(RunError, match=f"{path.name}.*links are not followed"):
             resume(run)
         assert outside.read_bytes() == whole
         path.unlink()

@@ -150,7 +150,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (keep_own, "a.txt", r"run cannot be moved to .*run\.old: Directory not empty; empty that folder"),
     (link, "a.txt", "run is a link or a mount point, which cannot be moved"),
     (mount, "a.txt", "run is a link or a mount point, which cannot be moved"),
-    (None, "run/data.zarr", "data.zarr belongs to the run that would be replaced"),
+    (None, "run/data.zarr", "data.zarr is part of the run that would be replaced"),
 ]
 
 

@@ -85,7 +85,7 @@ def test_control_characters_are_refused_in_classes_and_shown_escaped() -> None:
         with pytest.raises(SettingsError) as caught:
             check_classes(["good", f"B{letter}cell"], "here", SettingsError)
         escaped = repr(letter).strip("'")
-        assert f"here: the name of class 'B{escaped}cell' has a control character" in str(caught.value)
+        assert f"here: the name of class 'B{escaped}cell' contains a control character" in str(caught.value)
         assert printable(f"a{letter}b") == f"a{escaped}b"
 
 
@@ -113,7 +113,7 @@ REFUSED: list[tuple[str, list[Any], str, dict[str, Any]]] = [  # setting, values
     ("inner_passes", [2], "0 or auto with the loss llw", {"loss": "llw"}),
     ("dtype", ["float16"], "one of float32, float64", {}),
     ("gap", ["often"], "one of pass, end, none", {}),
-    ("gap", ["end"], "pass with a tolerance", {"tol": 0.1}),
+    ("gap", ["end"], "pass if tol is set", {"tol": 0.1}),
     ("passes", [0, 2.0], WHOLE.format(1), {}),
     ("C", [0.0, -1.0, INF, NAN, 10**400, "1"], f"auto or {POSITIVE}", {}),
     ("seed", [-1, 2**63], WHOLE.format(0), {}),

@@ -282,7 +282,7 @@ REFUSED: list[tuple[anndata.AnnData, dict[str, Any], str]] = [
     (cells(), {**LABEL, "raw": True}, "AnnData has no raw"),
     (anndata.AnnData(cells().X.astype("c8"), obs=cells().obs), LABEL, "of a supported type"),
     (CSC, LABEL, r"X is CSC.*`convert"),
-    (cells(fractions=True), {"label": "depth"}, r"'depth' has floating-point numbers.*astype\(str\)"),
+    (cells(fractions=True), {"label": "depth"}, r"'depth' contains floating-point numbers.*astype\(str\)"),
     (changed(data=(ROW[40], np.nan)), LABEL, "data, row 41"),
     (changed("i8", data=(50, 2**24 + 1)), LABEL, "element 50: 16777217 cannot be represented as float32; st"),
     (changed(indices=(ROW[33] + 1, cells().X.indices[ROW[33]])), LABEL, "indices, row 34: .*sum_duplicates"),
@@ -294,10 +294,10 @@ DAMAGED: list[tuple[Callable[[Path], None], str]] = [
     (element("X/indices", 100, -1), r"array X/indices, row \d+: index -1 is out of range"),
     (element("X/indptr", 60, 10**6), "X/indptr, chunk 0"),
     (element("X/indptr", 120, 5), "row pointer 120 is not"),
-    (replaced("X/indices", lambda values: values[:100]), "X/indices has 100 elements, expected"),
+    (replaced("X/indices", lambda values: values[:100]), "X/indices has 100 elements instead of"),
     (hdf5(large_chunks), "X/data has chunks of 1,073,741,828 bytes, but at most"),
     (hdf5(lambda file: file.pop("var")), "var is not a dataframe"),
-    (replaced("var/_index", lambda values: values[:29]), "has 29 elements, expected 30"),
+    (replaced("var/_index", lambda values: values[:29]), "has 29 elements instead of 30"),
 ]
 
 

@@ -238,7 +238,7 @@ def test_every_kind_of_index_is_read(tmp_path: Path, kind: str, suffix: str) -> 
 
 def test_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.h5ad"
-    for codes, words in ([0, 1, 3, 2], "code 3 is out of range"), ([0] * 5, "5 elements, expected 4"):
+    for codes, words in ([0, 1, 3, 2], "code 3 is out of range"), ([0] * 5, "5 elements instead of 4"):
         write_index(path, INDEXES["categorical"])
         with h5py.File(path, "r+") as file:
             del file["obs/cell/codes"]

@@ -101,8 +101,8 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         ({"v": row_70([None] * D)}, "y", StoreError, "row 71: a number is missing"),
         ({"v": row_70([np.inf] * D)}, "y", StoreError, "X, row 71: a value is not finite"),
         ({"v": [[], *lists[1:]]}, "y", StoreError, "row 1: the list is empty"),
-        ({"v": lists, "w": lists}, "y", StoreError, "has 2 columns of number lists .*among y, v, w"),
-        ({"v": X[:, 0]}, "y", StoreError, "has 0 columns of number lists.*convert"),
+        ({"v": lists, "w": lists}, "y", StoreError, "has 2 columns of lists of numbers .*among y, v, w"),
+        ({"v": X[:, 0]}, "y", StoreError, "has 0 columns of lists of numbers.*convert"),
         ({"v": lists}, "z", InputError, "no label column 'z'; it has y"),
         ({"v": lists, "t": np.zeros(N, "M8[s]")}, "t", InputError, "column 't' has type timestamp"),
     ]

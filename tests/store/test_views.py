@@ -91,10 +91,10 @@ def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: st
     ]
     expected = anndata.concat(parts, join=join, fill_value=0)
     few = "'a', 'c', 'x', ..."
-    fate = {"inner": "are left out", "outer": "count as 0 in the other files"}[join]
+    fate = {"inner": "left out", "outer": "0 in the other files"}[join]
     with pytest.warns(StreamsvmWarning) as warned:
         joined = open_stores(paths, join=join, label="type", sample_weight="weight")
-    assert [str(w.message) for w in warned] == [f"4 of 6 features are not in all files and {fate} ({few})"]
+    assert [str(w.message) for w in warned] == [f"features missing from some files: 4 of 6, {fate} ({few})"]
     with joined as store:
         assert (store.n_rows, store.classes) == (120, ("B", "NK", "T"))
         names = store.feature_names()

@@ -165,8 +165,8 @@ def test_tune_and_the_estimator_choose_first() -> None:
     [
         (streamsvm.fit, {"loss": "auto", "margin": 0.5}, "loss must be the name of a loss if margin"),
         (streamsvm.fit, {"loss": "auto", "from_": "model"}, "from_ must be left out with the loss auto"),
-        (streamsvm.fit, {"loss": "chain", "transform": "auto"}, "transform must be named"),
-        (streamsvm.tune, {"transform": ["auto", "none"]}, "auto cannot be compared with other"),
+        (streamsvm.fit, {"loss": "chain", "transform": "auto"}, "transform must be named with"),
+        (streamsvm.tune, {"transform": ["auto", "none"]}, "loss cannot be auto in a comparison"),
         (
             streamsvm.fit,
             {"transform": "auto", "stop": stop_after(1)},

@@ -239,7 +239,7 @@ def test_an_average_that_did_not_begin_in_its_pass_is_not_measured(tmp_path: Pat
 def test_an_objective_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     X, labels = make_problem(20, 5, 3)
     store = make_store(tmp_path / "s.h5", X * np.float32(1e-20), labels, dtype="float32")
-    with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; scale"):
+    with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; rescale"):
         fit(store, out=tmp_path / "run", C=1e300)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()  # it would have no meaningful line
 

@@ -166,13 +166,13 @@ def test_the_groups_are_said_and_a_run_keeps_to_them(tmp_path: Path) -> None:
         ("joined", "donr", "obs has no hold-out column 'donr'; its columns are label, donor"),
         ("table", None, "a.csv, row 4.* has no value in the hold-out column"),
         ("table", "donr", "a.csv has no column 'donr'; its columns are 'g0'"),
-        ("text", None, "donors, line 4 is ''; the file must have one line for each row, with a text or"),
+        ("text", None, "donors, line 4 is ''; the file must have one line for each row, with a group, a"),
         ("matrix", "none", "a.npy has no array 'none'"),
         ("store", "other", "a.zarr has no hold-out column 'other'"),
         ("DataFrame", None, "X: row 4.* has no value in the hold-out column"),
         ("DataFrame", "donr", "X has no column 'donr'; it has 'g0'"),
         ("DataFrame", [1, 2], r"hold_out_by has the shape \(2,\); pass one value per row \(420\)"),
-        ("DataFrame", ["a"] * N, "part 2/5 has 0 of the 1 groups to hold out; choose another"),
+        ("DataFrame", ["a"] * N, "part 2/5 contains 0 of the 1 groups to hold out; choose another"),
     ],
 )
 def test_columns_that_are_refused(kind: str, by: Any, message: str, tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_columns_that_are_refused(kind: str, by: Any, message: str, tmp_path: Pa
 
 
 def test_divisions_that_are_refused_or_warned_of(tmp_path: Path) -> None:
-    with pytest.raises(StreamsvmError, match="part 2/4 has 0 of the 2 groups to hold out"):
+    with pytest.raises(StreamsvmError, match="part 2/4 contains 0 of the 2 groups to hold out"):
         held_rows("2/4", store_of(["a", "b"]))
     with pytest.raises(StreamsvmError, match="a sequence has two hold-out values"):
         held_rows("1/2", store_of(["a", "a", "b"], np.array([0, 1, 1])))
-    with pytest.warns(StreamsvmWarning, match="2 of the 3 rows share one hold-out value"):
+    with pytest.warns(StreamsvmWarning, match="2 of the 3 rows share one hold-out value; try another column"):
         held_rows("1/2", store_of(["a", "b", "a"], np.arange(3)))
     data, _ = write("store", tmp_path, COUNTS)
     convert([tmp_path / "b.h5ad"], data[1], label="label", force=True)

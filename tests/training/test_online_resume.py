@@ -67,7 +67,7 @@ def test_a_stream_of_other_classes_is_refused(tmp_path: Path, problem) -> None:
     with pytest.raises(Interrupted):
         online(RowStream(X, labels, (60,), classes=classes), out=tmp_path / "run", stop=stop_after(1))
     other = RowStream(X, labels, (60,), classes=classes[::-1])
-    with pytest.raises(RunError, match="started on a stream with different features or classes"):
+    with pytest.raises(RunError, match="features or classes of the stream differ"):
         resume(tmp_path / "run", open_stream=lambda record: other)
 
 

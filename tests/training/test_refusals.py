@@ -122,9 +122,9 @@ def test_lost_metrics_are_reported_and_the_rest_follows(
         path.write_bytes(content[: int(left * len(content))])
     kept = parse_metrics(content[: content.rfind(b"\n", 0, int((left or 0) * len(content))) + 1])
     assert bool(kept) == bool(left)
-    with pytest.raises(RunError, match=r"metrics\.jsonl is cut short"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl is truncated"):
         inspect(stopped, verify=True)
-    assert ["metrics.jsonl is cut short" in each for each in resume(stopped).warnings] == [True]
+    assert ["metrics.jsonl is truncated" in each for each in resume(stopped).warnings] == [True]
     assert model_bytes(stopped) == expected
     lines = metrics_of(stopped)
     assert lines[: len(kept)] == kept

@@ -85,7 +85,7 @@ def test_a_run_extended_to_three_passes_equals_one_of_three_passes(
         assert model_bytes(tmp_path / "run") != first
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "three")
     assert without_times(metrics_of(tmp_path / "run")) == without_times(metrics_of(tmp_path / "three"))
-    with pytest.raises(RunError, match=r"has made 3 full passes and cannot be shortened to 2$"):
+    with pytest.raises(RunError, match=r"has begun pass 3, so passes cannot be reduced to 2$"):
         resume(tmp_path / "run", passes=2)
 
 
@@ -101,7 +101,7 @@ def test_a_run_that_was_stopped_can_be_shortened_to_passes_that_have_not_begun(
     done, blocks = divmod(stopped, 5)
     least = done + 1 + (blocks > 0)
     before = (run / "run.json").read_bytes()
-    with pytest.raises(RunError, match=f"made . full passes .* to {least - 1}; use passes={least} or more"):
+    with pytest.raises(RunError, match=f"pass {least - 1}, .* to {least - 1}; use passes={least} or more"):
         resume(run, passes=least - 1)
     assert (run / "run.json").read_bytes() == before
     resume(run, passes=least)

@@ -57,7 +57,7 @@ def test_an_unscaled_column_is_warned_of_and_scaling_mends_it(tmp_path: Path) ->
     with pytest.warns(ScaleWarning, match="feature 64"):
         StreamSVMClassifier().fit(UNSCALED, LABELS)
     store = make_store(tmp_path / "s.zarr", sp.csr_array(UNSCALED), LABELS)
-    with pytest.warns(ScaleWarning, match="s.zarr.* scale the features, as with transform='scale=std,bias'"):
+    with pytest.warns(ScaleWarning, match="s.zarr.* scale the features with transform='scale=std,bias'"):
         fit(store, out=tmp_path / "run", transform="l2")
 
 
@@ -174,7 +174,7 @@ def test_tables_with_numbers_are_standardised(people: Path, tmp_path: Path) -> N
     assert "transform" not in shown
     assert err.count("\n") == 1
     assert "income (up to" in err
-    assert "scale the features, as with --transform center,scale=std,bias" in err
+    assert "scale the features with --transform center,scale=std,bias" in err
     assert not load_model(tmp_path / "plain").intercept_.any()
     assert plan(people / "people.zarr")["transform"] == "center,scale=std,bias"
     frame = pd.read_csv(people / "people.csv")

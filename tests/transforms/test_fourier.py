@@ -225,7 +225,7 @@ def test_what_does_not_apply_is_refused_in_one_line(tmp_path: Path, data: Path) 
             fit,
             (0 * X, y),
             {"transform": "fourier=8"},
-            "because the rows of all 200 sampled pairs are equal; set it",
+            "because in all 200 sampled pairs the rows are equal; set it",
         ),
         (streamsvm.online, (data,), {"transform": "fourier=8", "out": out}, "fourier needs gamma if"),
         (partial_fit, (X, y, range(K)), {}, "fourier needs gamma if"),
@@ -239,5 +239,5 @@ def test_what_does_not_apply_is_refused_in_one_line(tmp_path: Path, data: Path) 
         fit(data, out=out, transform="fourier=401")
     assert len(warned) == 1
     assert "fourier=401:gamma=" in succeeds("info", out / "model")
-    with pytest.raises(SettingsError, match="explain does not apply to models with the random"):
+    with pytest.raises(SettingsError, match="explain does not apply to models with the transform fourier"):
         streamsvm.predict(out, X, explain=2)

@@ -65,8 +65,8 @@ def test_a_file_numbers_features_that_have_no_names(tmp_path: Path, X: sp.csr_ar
     ("text", "names", "message"),
     [
         ("gene1\n", None, "lists 'gene1', but the features have no names; list feature numbers"),
-        ("x\n", NAMES, "lists no feature of the data (its first entry is 'x')"),
-        ("", NAMES, "lists no feature of the data"),
+        ("x\n", NAMES, "lists no feature of the data (its first entry is 'x'); list other features"),
+        ("", NAMES, "lists no feature of the data; list other"),
         (None, NAMES, "cannot be read: No such file"),
         ("a pipe", NAMES, "cannot be read: not a regular file"),
     ],

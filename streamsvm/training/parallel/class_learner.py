@@ -106,7 +106,7 @@ def visit_pair(
     """Visit the rows of two groups over the classes of these groups; return the new duals and the tally.
 
     Labels of the rows are columns of `weights`. `shifts` contains, for each group, the offset to add to
-    columns of all weights to get columns of `weights`.
+    columns of the full weight matrix to get columns of `weights`.
     """
     assert spec.groups is not None
     ranges = spec.groups.ranges[list(pair)] + np.array(shifts)[:, None]
@@ -133,7 +133,7 @@ def visit_pair(
 
 
 def _rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
-    """Return the ascending row numbers of each group. Labels must be columns of all weights."""
+    """Return the ascending row numbers of each group. Labels must be columns of the full weight matrix."""
     group_of_row = groups.groups[rows.labels]
     order = np.argsort(group_of_row, kind="stable").astype(np.int32)
     ends = np.searchsorted(group_of_row[order], np.arange(len(groups.ranges) + 1)).tolist()

@@ -25,7 +25,7 @@ class Executor(Protocol):
     def put(self, values: Sequence[Any], at: str) -> list[Any]:
         """Send values to the worker at an address, and return references to them.
 
-        The worker has the only copy. If it is lost, results that need the values raise `WorkersLost`.
+        The values are lost with the worker. Then `results` raises `WorkersLost` for tasks that need them.
         """
 
     def task(self, name: str, function: Callable[..., Any], *arguments: Any, at: str | None = None) -> Any:

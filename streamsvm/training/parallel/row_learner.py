@@ -31,9 +31,9 @@ from streamsvm.training.visitor import Target, Visitor
 
 ROUNDS = 2  # rounds per block; the average can begin between them
 _MAX_SUMS = 8
-_VALUES_PER_SUM = 1 << 18  # values to add for each sum that runs in parallel
+_VALUES_PER_SUM = 1 << 18  # each of the parallel sums adds about this many values
 
-TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # rows of duals are row numbers in the block
+TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # `RowDuals.rows` are row numbers in the block
 
 
 class _Part(NamedTuple):
@@ -62,7 +62,7 @@ def visit_part(
     old: OldDuals,
     weights: Weights,
 ) -> TallyAndDuals:
-    """Visit the rows of one round in the part of a block for `split`, which starts at row `first`."""
+    """Visit the rows of one round in the part of a block for `split`; the part starts at row `first`."""
     settings = spec.settings
     splits, piece = settings.splits, turn.block * settings.splits + split
     order = turn.permute(rows.n_rows, settings.seed, turn.pass_number, piece, 0)
@@ -139,7 +139,7 @@ class RowRounds(SplitVisits):
         return _Part(begin, rows, features, old.span(begin, end), weights[split])
 
     def _visit_part(self, turn: Turn, parts: list[_Part], split: int) -> TallyAndDuals:
-        """Visit the rows of a part with a private copy of the weights, which then contains their change."""
+        """Visit the rows of a part with a private copy of the weights, and replace it by its change."""
         begin, rows, features, old, private = parts[split]
         current = self.learner.storage.weights.current
         copy_rows(features, current, private.current)

@@ -29,7 +29,7 @@ def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bo
 def _obstacle(settings: Settings, n_classes: int, *, multilabel: bool) -> str | None:
     """Return the reason why classes cannot be split, or None if they can."""
     if not get_loss(settings.loss).class_splits:
-        return f"the loss {settings.loss} cannot be split by classes"
+        return f"training with the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
         return "several labels per row, pair costs, class weights or the solver rule out a split by classes"
     if n_classes < 2 * settings.splits:
@@ -38,7 +38,7 @@ def _obstacle(settings: Settings, n_classes: int, *, multilabel: bool) -> str | 
 
 
 def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> tuple[bool, str]:
-    """Return True if splitting rows is better than splitting classes, and the reason."""
+    """Return whether splitting rows is better than splitting classes, and the reason."""
     splits, k = settings.splits, len(class_counts)
     if (obstacle := _obstacle(settings, k, multilabel=multilabel)) is not None:
         return True, obstacle
