@@ -85,7 +85,7 @@ def converted(
     if resume and not keep:
         raise wrong_setting(
             "keep_data",
-            "must be True with resume_or_start, because a finished run needs its data to return its result",
+            "must be on with resume_or_start, because a finished run needs its data to return its result",
         )
     _check_before(settings)
     has_started = (run.tuning if by_tune else run.settings).exists()
@@ -198,7 +198,7 @@ def _convert(inputs: _Inputs, out: Path, settings: Settings, how: Execution, **o
 
     def progress(stage: str, done: int, total: int | None) -> None:
         if how.callbacks.stop():
-            raise Interrupted(f"the conversion to {out.name} was stopped; the same call starts it again")
+            raise Interrupted(f"the conversion to {out.name} was stopped; the same command starts it again")
         how.callbacks.progress(stage if out.stem == "data" else f"{stage} {out.stem}", done, total)
 
     report = converters().convert(

@@ -87,7 +87,7 @@ def _store(
         if verify:
             store.verify(lambda done, total: progress and progress("verify", done, total))
             if any(array.container.has_gaps for array in store.arrays.values()):
-                verified = "only the chunks that exist"
+                verified = "only the chunks that are there"
         weights = store.meta.get("weight_range", (0, 0))
         return {
             "kind": "store" if native else title,

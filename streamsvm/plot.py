@@ -80,7 +80,7 @@ def convergence(
         estimated = few and any("primal_estimate" in each for each in passes)
         names = {"primal_estimate": "primal (estimate)"} if estimated else {"primal": "primal"}
         names["dual"] = "dual"
-    ax = _curves(ax, passes, x, names, f"{history.name} contains no {of} to draw; train with gap='pass'")
+    ax = _curves(ax, passes, x, names, f"{history.name} contains no values of the {of} to draw")
     lowest, highest = ax.dataLim.intervaly
     if of == "gap" or highest > 50 * lowest > 0:
         ax.set_yscale("log")

@@ -115,7 +115,7 @@ def test_starts_or_goes_on_with_the_same_files_labels_and_weights_only(table) ->
     other_files()
     with pytest.raises(InputError, match=r"none\.csv cannot be read"):
         streamsvm.fit("none.csv", **options)
-    with pytest.raises(SettingsError, match="keep_data must be True with resume_or_start"):
+    with pytest.raises(SettingsError, match="keep_data must be on with resume_or_start"):
         streamsvm.fit("t.csv", keep_data=False, **options)
 
 
@@ -205,7 +205,7 @@ def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
 
 
 def test_stopped_while_it_converts(text) -> None:
-    with pytest.raises(Interrupted, match=r"conversion to data\.zarr was stopped; the same call"):
+    with pytest.raises(Interrupted, match=r"conversion to data\.zarr was stopped; the same command"):
         streamsvm.fit("train", out="run", stop=lambda: True)
     assert not Path("run").exists()
 

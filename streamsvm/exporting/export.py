@@ -113,7 +113,7 @@ def export_model(
     kind = format or _SUFFIXES.get(Path(path).suffix.lower())
     if kind not in _FORMATS:
         formats, suffixes = ", ".join(_FORMATS), " or ".join(_SUFFIXES)
-        raise wrong_setting("format", f"must be one of {formats}, or left out if the path ends in {suffixes}")
+        raise wrong_setting("format", f"must be one of {formats}, or {path} must end in {suffixes}")
     if dtype is not None and kind != "streamsvm":
         raise wrong_setting("dtype", f"applies only to the format streamsvm, not to {kind}; leave it out")
     prune = checks.NOT_NEGATIVE.checked("prune", prune)

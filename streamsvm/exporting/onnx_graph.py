@@ -33,7 +33,7 @@ def write_onnx(model: Model, path: Path, *, prune: float) -> None:
     size += sum(each.held_bytes for each in model.transforms)
     if size > _MAX_BYTES:
         raise ModelError(
-            f"the coefficients take {format_size(size)}, but ONNX allows only 2 GiB; export to sklearn"
+            f"the coefficients take {format_size(size)}, and ONNX allows 2 GiB; export to another format"
         )
     folded = fold(model, prune)
     if columns:

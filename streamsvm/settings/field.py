@@ -125,4 +125,4 @@ class CheckedSettings:
 
     def refuse(self, name: str, wanted: str) -> None:
         """Raise `SettingsError`, whose message says that the setting `name` must be `wanted`."""
-        raise wrong_setting(name, f"must be {wanted}, but is {reprlib.repr(getattr(self, name))}")
+        raise wrong_setting(name, f"must be {wanted}; it is {reprlib.repr(getattr(self, name))}")

@@ -38,11 +38,11 @@ def check_combinations(settings: Any) -> None:
         (loss.sequences and settings.transform == "auto", "transform",
          f"named with the loss {name}, because auto uses a sample, which has no sequences"),
         (None not in (settings.from_, settings.transform), "transform",
-         "left out with from_, because the transforms of the model are applied"),
+         "left out when a model is continued, because its transforms are applied"),
         (None not in (settings.hold_out, settings.valid), "hold_out",
          "left out with valid, because both define the rows for the accuracy"),
         (settings.passes > 1 and not settings.keep_duals, "keep_duals",
-         "True with more than one pass, because each pass starts from the duals of the previous one"),
+         "on with more than one pass, because each pass starts from the duals of the previous one"),
         (settings.tol is not None and settings.gap != "pass", "gap",
          "pass if tol is set, which needs the exact gap after each pass"),
     )  # fmt: skip

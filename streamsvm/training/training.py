@@ -78,7 +78,7 @@ def copy_inputs(run: RunDir, paths: Iterable[Any], cache: str | None, how: Execu
 
     def progress(stage: str, done: int, total: int | None) -> None:
         if how.callbacks.stop():
-            raise Interrupted("stopped while copying data; repeat the call to continue")
+            raise Interrupted("stopped while copying data; repeat the command to continue")
         how.callbacks.progress(stage, done, total)
 
     for url in filter(None, map(as_url, filter(None, paths))):

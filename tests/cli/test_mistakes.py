@@ -31,7 +31,7 @@ OPTIONS = [  # words, and what the last line of the message has
     ("predict run text --explain 2 --threshold 0", "applies only to one label per row; leave threshold out"),
     ("predict run text -o p.npy", ".csv, .tsv, .jsonl, .parquet for a table, or .txt for lines"),
     ("predict run text --out new.h5ad", ', or use adata.obs["predicted"] = model.predict(adata) in Python'),
-    ("export run --out m", "or left out if the path ends in .joblib or .onnx or .txt or .model"),
+    ("export run --out m", "or m must end in .joblib or .onnx or .txt or .model"),
     ("export run --out m.txt --dtype float16", "--dtype applies only to the format streamsvm"),
     ("info run s.h5", "only runs can be compared, but s.h5"),
 ]

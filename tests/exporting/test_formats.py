@@ -242,7 +242,7 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         ),
         (large, "m", {"format": "streamsvm", "dtype": "float16"}, ModelError, "maximum of float16 is 65504"),
         (plain, "there.txt", {}, ModelError, "already exists; replace it with force=True"),
-        (plain, "m", {}, SettingsError, "format must be one of .*, or left out if the path ends in"),
+        (plain, "m", {}, SettingsError, "format must be one of .*, or m must end in"),
         (plain, "m.txt", {"format": "pmml"}, SettingsError, "format must be one of"),
         (plain, "m.txt", {"dtype": "float16"}, SettingsError, "dtype applies only to the format streamsvm"),
         (plain, "m.txt", {"prune": float("nan")}, SettingsError, "prune must be a number of at least 0"),

@@ -119,7 +119,7 @@ REFUSED: list[tuple[str, list[Any], str, dict[str, Any]]] = [  # setting, values
     ("seed", [-1, 2**63], WHOLE.format(0), {}),
     ("tol", [-1e-3, NAN], "a number of at least 0", {}),
     ("block_rows", [0], WHOLE.format(1), {}),
-    ("keep_duals", [False], "True with more than one pass", {"passes": 2}),
+    ("keep_duals", [False], "on with more than one pass", {"passes": 2}),
     ("keep_duals", [1], "True or False", {}),
     ("average", ["auto"], "True or False", {}),
     ("label", [5], "text", {}),

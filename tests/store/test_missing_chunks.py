@@ -137,7 +137,7 @@ def test_what_was_not_all_there_is_not_called_verified(written: Path, tmp_path: 
     (tmp_path / "a.zarr" / chunk("v3", "X", 1, 1)).unlink()
     with pytest.warns(StreamsvmWarning, match="lacks chunks"):
         found = inspect(tmp_path / "a.zarr", verify=True, label="type")
-    assert found["verified"] == "only the chunks that exist"
+    assert found["verified"] == "only the chunks that are there"
 
 
 @pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}])

@@ -166,7 +166,7 @@ CLASSES_REFUSED = [
 
 
 SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"loss": "logistic", "costs": COSTS}, "loss must be one of .* with margins .*, but is 'logistic'"),
+    ({"loss": "logistic", "costs": COSTS}, "loss must be one of .* with margins .*; it is 'logistic'"),
     ({"costs": COSTS, "tree": TREE}, "tree must be left out with costs"),
     ({"class_weight": {"0": "much"}}, "class_weight: the class '0' has the weight 'much'"),
     ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\); pass one weight per row \(70\)"),

@@ -153,7 +153,7 @@ def test_data_and_settings_that_do_not_go_with_a_model_are_refused(tmp_path: Pat
     X = cells(pd.DataFrame(X.toarray(), columns=list("abcd")))
     fit(X, labels).save(tmp_path / "base")
     for data, y, options, error, text in (
-        (X, labels, {"transform": "l2"}, SettingsError, "transform must be left out with from_"),
+        (X, labels, {"transform": "l2"}, SettingsError, "transform must be left out when"),
         (X, labels, {"loss": "chain"}, SettingsError, "from_ must be left out with the loss chain"),
         (X, labels + 7, {}, StoreError, "has none of the model's classes"),
         (cells(X.to_df().add_prefix("g")), labels, {}, FeatureError, "has none of the 4 features"),

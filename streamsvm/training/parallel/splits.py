@@ -31,7 +31,7 @@ def _obstacle(settings: Settings, n_classes: int, *, multilabel: bool) -> str | 
     if not get_loss(settings.loss).class_splits:
         return f"training with the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
-        return "several labels per row, pair costs, class weights or the solver rule out a split by classes"
+        return "several labels, pair costs, one-vs-rest class weights or the solver rule out splits by class"
     if n_classes < 2 * settings.splits:
         return f"{n_classes:,} classes are too few for {2 * settings.splits} groups, two for each split"
     return None
