@@ -80,7 +80,7 @@ def test_atlas(tmp_path: Path) -> None:
     atlas, query = (anndata.read_h5ad(tmp_path / f"{name}.h5ad") for name in ("atlas", "query"))
     missing = len(set(atlas.var_names) - set(query.var_names))
     assert set(re.findall(r"(\d+) are missing", messages)) == {str(missing)}
-    in_shell(in_readme("sh", section="Cells"), tmp_path)
+    in_shell(in_readme("sh", section="Single-cell data"), tmp_path)
     predicted = pq.read_table(tmp_path / "types.parquet")
     assert predicted["row"].to_pylist() == query.obs_names.tolist()
     assert (predicted["label"].to_numpy() == query.obs["cell_type"].astype(str)).mean() > 0.93
