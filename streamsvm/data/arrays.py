@@ -202,8 +202,8 @@ def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) ->
     if matrix is None:
         what = "raw" if raw else f"{name} {layer or obsm!r}"
         kind, available = ("obsm", X.obsm) if name == "obsm" else ("layers", X.layers)
-        names = filter(None, available)  # anndata lists X among the layers, under the name None
-        raise InputError(f"X has no {what}; available {kind}: {', '.join(map(repr, names)) or 'none'}")
+        listed = ", ".join(repr(key) for key in available if key)  # anndata lists X as the layer None
+        raise InputError(f"X has no {what}; available {kind}: {listed or 'none'}")
     return SimpleNamespace(X=matrix, var_names=names, obs=X.obs, obsm=X.obsm, obs_names=X.obs_names)
 
 

@@ -144,7 +144,7 @@ def test_nothing_is_kept_of_a_file_with_another_length_or_without_room(
         Path(to).write_bytes(self.cat(path)[:-1])
 
     with monkeypatch.context() as patch:
-        assert "does not have" in refused(patch, "get_file", cut, url, tmp_path)
+        assert "bytes; try again" in refused(patch, "get_file", cut, url, tmp_path)
         patch.setattr(durable, "free_bytes", lambda path: 1000)
         said = refused(patch, "get_file", cut, url, tmp_path)
         assert f"KiB, but the disk of {tmp_path} has 1 KiB free; choose another folder with cache=..." in said
